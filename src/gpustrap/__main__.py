@@ -1,0 +1,5 @@
+"""``python -m gpustrap``."""
+
+from gpustrap.cli.app import main
+
+main()

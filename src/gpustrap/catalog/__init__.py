@@ -1,0 +1,1 @@
+"""Dated, sourced compatibility data and its loader."""

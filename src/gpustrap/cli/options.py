@@ -1,0 +1,35 @@
+"""Options that mean the same in every verb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpustrap.cli.output import Format
+
+SiteOption = Annotated[
+    Path,
+    typer.Option("--site", envvar="GPUSTRAP_SITE", help="The site directory.", show_default="this directory"),
+]
+LimitOption = Annotated[
+    str | None,
+    typer.Option("--limit", "-l", help="Only these nodes: an Ansible host pattern, e.g. 'rack1:!n7'."),
+]
+NodesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NODE]...", help="Nodes or groups; all of the inventory if left out."),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="table for people, json for programs.")]
+ForksOption = Annotated[int, typer.Option("--forks", "-f", min=1, max=500, help="Nodes worked on at a time.")]
+PasswordFdOption = Annotated[
+    int | None,
+    typer.Option("--password-fd", help="Read the SSH password from this open file descriptor (first line)."),
+]
+BecomePasswordFdOption = Annotated[
+    int | None,
+    typer.Option("--become-password-fd", help="Read the sudo password from this file descriptor (first line)."),
+]
+AskPasswordOption = Annotated[bool, typer.Option("--ask-password", "-k", help="Ask for the SSH password.")]
+AskBecomeOption = Annotated[bool, typer.Option("--ask-become-pass", "-K", help="Ask for the sudo password.")]

@@ -1,0 +1,53 @@
+"""Where words go: results to stdout, people and progress to stderr. Colour is only a second signal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from gpustrap.errors import Problem
+
+stdout = Console(highlight=False, soft_wrap=False)
+stderr = Console(stderr=True, highlight=False)
+
+# C0, DEL and C1 controls without newline and tab: what could move a cursor, set a title or forge a line.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def clean(text: str) -> str:
+    """Make text from a node safe for a terminal: controls become visible escapes, markup is inert."""
+    return escape(_CONTROLS.sub(lambda m: f"\\x{ord(m.group()):02x}", text))
+
+
+def emit(data: Any, table: RenderableType, form: Format) -> None:  # noqa: ANN401 - whatever json takes
+    """Print a result: as JSON for machines, or as the given table for people."""
+    if form is Format.JSON:
+        stdout.file.write(json.dumps(data, indent=2, sort_keys=True, default=str) + "\n")
+        stdout.file.flush()
+    else:
+        stdout.print(table)
+
+
+def show_problems(problems: Iterable[Problem]) -> None:
+    """Print problems for a tired person: where and what, the tool's words indented, the next step."""
+    for problem in problems:
+        stderr.print(Text.from_markup(f"[red]✗[/red] {clean(problem.subject)}: {clean(problem.message)}"))
+        for line in problem.evidence.strip().splitlines()[:20]:
+            stderr.print(Text.from_markup(f"    [dim]│ {clean(line)}[/dim]"), overflow="fold")
+        if problem.remedy:
+            stderr.print(Text.from_markup(f"    [bold]Next:[/bold] {clean(problem.remedy)}"), overflow="fold")
+        stderr.print(Text.from_markup(f"    [dim]({clean(problem.code)})[/dim]"))

@@ -1,0 +1,54 @@
+"""Passwords: from a prompt, a file descriptor or the environment; never from argv, never left in os.environ."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.node import Secrets
+
+SSH_VARIABLE = "GPUSTRAP_SSH_PASSWORD"
+BECOME_VARIABLE = "GPUSTRAP_BECOME_PASSWORD"
+
+
+def read_secrets(
+    *,
+    password_fd: int | None = None,
+    become_password_fd: int | None = None,
+    ask_password: bool = False,
+    ask_become: bool = False,
+) -> Secrets:
+    """Collect the passwords of this run. The sudo password defaults to the SSH password.
+
+    Removes both variables from `os.environ`, so that no child process inherits them.
+
+    Raises:
+        GpustrapError: A file descriptor cannot be read.
+    """
+    ssh_env, become_env = os.environ.pop(SSH_VARIABLE, None), os.environ.pop(BECOME_VARIABLE, None)
+    ssh = _from_fd(password_fd, "--password-fd") if password_fd is not None else ssh_env
+    if ask_password:
+        ssh = getpass.getpass("SSH password: ")
+    become = _from_fd(become_password_fd, "--become-password-fd") if become_password_fd is not None else become_env
+    if ask_become:
+        become = getpass.getpass("sudo password (empty: the SSH password): ") or None
+    return Secrets(ssh_password=ssh, become_password=become if become is not None else ssh)
+
+
+def _from_fd(descriptor: int, option: str) -> str:
+    try:
+        with os.fdopen(descriptor, encoding="utf-8", closefd=True) as stream:
+            return stream.readline().rstrip("\n")
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise GpustrapError(
+            Problem(
+                code="password-fd-unreadable",
+                subject=f"option {option}",
+                message=f"file descriptor {descriptor} cannot be read",
+                exit_code=ExitCode.USAGE,
+                evidence=str(error),
+                remedy=f"open it in the shell, e.g. gpustrap … {option} 3 3< password-file",
+            )
+        ) from error

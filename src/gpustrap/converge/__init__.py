@@ -1,0 +1,1 @@
+"""Runs the roles. The only room that imports ansible_runner."""

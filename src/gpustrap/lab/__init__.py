@@ -1,0 +1,1 @@
+"""Throw-away nodes in containers on this machine, reached over real SSH."""

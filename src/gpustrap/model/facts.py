@@ -1,0 +1,179 @@
+"""What a node *is*, as the probe read it. Missing tools are data, not errors: None means "could not be read"."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpustrap.model.base import FromNode
+
+
+class OsFacts(FromNode):
+    """From os-release and uname. ``id`` and ``version_id`` are os-release's own."""
+
+    id: str
+    id_like: tuple[str, ...] = ()
+    version_id: str = ""
+    codename: str = ""
+    pretty_name: str = ""
+    architecture: str = Field(description="uname -m, e.g. x86_64")
+    hostname: str = ""
+    timezone: str | None = None
+
+
+class KernelFacts(FromNode):
+    """The running kernel and every bootable one."""
+
+    running: str
+    installed: tuple[str, ...] = Field(default=(), description="from /boot/vmlinuz-*")
+    modules_loadable: bool | None = Field(default=None, description="whether /proc/modules exists")
+    cmdline: str = ""
+
+
+class CpuFacts(FromNode):
+    """From /proc/cpuinfo."""
+
+    model: str = ""
+    threads: int = 0
+
+
+class MemoryFacts(FromNode):
+    """From /proc/meminfo, in bytes."""
+
+    total: int = 0
+    available: int = 0
+    swap: int = 0
+
+
+class FilesystemFacts(FromNode):
+    """One mounted, writable or system filesystem; bytes and inodes."""
+
+    mount: str
+    device: str = ""
+    type: str = ""
+    options: tuple[str, ...] = ()
+    size: int = 0
+    free: int = 0
+    inodes: int = 0
+    inodes_free: int = 0
+
+
+class PciFacts(FromNode):
+    """A display, 3D or NVSwitch device, from sysfs; speeds in GT/s, BAR sizes in bytes."""
+
+    address: str
+    vendor: str
+    device: str
+    subsystem_vendor: str = ""
+    subsystem_device: str = ""
+    pci_class: str = ""
+    driver: str | None = None
+    link_width: int | None = None
+    link_width_max: int | None = None
+    link_speed: float | None = None
+    link_speed_max: float | None = None
+    bars: tuple[int, ...] = ()
+    numa_node: int | None = None
+
+
+class SecureBootFacts(FromNode):
+    """Enabled, and what said so (efivar, lockdown, mokutil)."""
+
+    enabled: bool | None = None
+    source: str = ""
+
+
+class AptSource(FromNode):
+    """One source entry of apt, deb822 or one-line."""
+
+    file: str
+    uri: str
+    suite: str
+    components: tuple[str, ...] = ()
+    signed_by: str | None = None
+    enabled: bool = True
+
+
+class LockHolder(FromNode):
+    """Who holds a package-manager lock."""
+
+    path: str
+    pid: int
+    command: str = ""
+
+
+class PackageManagerFacts(FromNode):
+    """Health of apt/dpkg or dnf/rpm."""
+
+    kind: Literal["apt", "dnf", "unknown"] = "unknown"
+    locks: tuple[LockHolder, ...] = ()
+    interrupted: bool | None = Field(default=None, description="dpkg was interrupted")
+    broken: tuple[str, ...] = Field(default=(), description="packages not fully installed")
+    sources: tuple[AptSource, ...] = ()
+    source_problems: tuple[str, ...] = Field(
+        default=(), description="duplicates, conflicting Signed-By, unreadable files; one sentence each"
+    )
+    holds: tuple[str, ...] = ()
+    packages: dict[str, str] = Field(default_factory=dict, description="installed versions of the packages asked for")
+    candidates: dict[str, str] = Field(default_factory=dict, description="candidate versions of the packages asked for")
+    candidate_origins: dict[str, str] = Field(default_factory=dict, description="archive each candidate is from")
+
+
+class UnattendedUpgradesFacts(FromNode):
+    """What will be upgraded behind our back."""
+
+    installed: bool = False
+    enabled: bool | None = None
+    origins: tuple[str, ...] = ()
+    blacklist: tuple[str, ...] = ()
+    automatic_reboot: bool | None = None
+
+
+class InstallFacts(FromNode):
+    """An existing NVIDIA, CUDA, docker, podman-docker or conda installation and where it came from."""
+
+    what: str = Field(description="nvidia-driver, cuda, docker, podman-docker, conda, container-toolkit")
+    version: str = ""
+    origin: str = Field(default="", description="package name, snap, runfile, unowned, path")
+    path: str = ""
+
+
+class NetworkFacts(FromNode):
+    """Addresses and routes, as CIDR strings; needed before docker picks its address pools."""
+
+    addresses: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+
+
+class TimeFacts(FromNode):
+    """The node's clock. ``skew`` is filled in by the controller, in seconds (node minus controller)."""
+
+    epoch: float = 0.0
+    synchronized: bool | None = None
+    skew: float | None = None
+
+
+class Facts(FromNode):
+    """Everything the probe read in one round trip."""
+
+    schema_version: Literal[1] = 1
+    os: OsFacts
+    kernel: KernelFacts
+    virtualization: str = Field(default="unknown", description="systemd-detect-virt: none, kvm, podman, …")
+    cpu: CpuFacts = CpuFacts()
+    memory: MemoryFacts = MemoryFacts()
+    filesystems: tuple[FilesystemFacts, ...] = ()
+    pci: tuple[PciFacts, ...] = ()
+    secure_boot: SecureBootFacts = SecureBootFacts()
+    package_manager: PackageManagerFacts = PackageManagerFacts()
+    network: NetworkFacts = NetworkFacts()
+    time: TimeFacts = TimeFacts()
+    reboot_required: bool | None = None
+    reboot_reasons: tuple[str, ...] = ()
+    installs: tuple[InstallFacts, ...] = ()
+    unattended_upgrades: UnattendedUpgradesFacts = UnattendedUpgradesFacts()
+    root: bool = Field(default=False, description="whether the probe ran as root")
+    boot_id: str = ""
+    machine_id_hash: str = Field(default="", description="sha256 of machine-id, never the id itself")
+    notes: tuple[str, ...] = Field(default=(), description="what could not be read, and why")

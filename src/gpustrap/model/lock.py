@@ -1,0 +1,46 @@
+"""The plan written down: exact choices per node, each with its reason. ``gpustrap.lock.yml``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gpustrap.model.base import Frozen
+
+
+class Choice(Frozen):
+    """One decision of the resolver, and why."""
+
+    item: str = Field(description="what was decided: docker, conda, …")
+    value: str
+    reason: str
+    source: str = Field(description="the catalog row or fact it rests on")
+    confidence: Literal["verified", "recalled"] = "verified"
+    simulated: bool = Field(default=False, description="rests on a stand-in of the lab")
+
+
+class NodeLock(Frozen):
+    """Everything apply needs to know about one node."""
+
+    request_digest: str
+    system_digest: str = Field(description="digest of hardware and OS")
+    os: str = Field(description="e.g. debian 13 (trixie) x86_64")
+    choices: tuple[Choice, ...]
+    roles: dict[str, dict[str, Any]] = Field(
+        description="role -> its variables (<role>_x), final values; roles run in site order"
+    )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any choice rests on a stand-in of the lab."""
+        return any(c.simulated for c in self.choices)
+
+
+class Lock(Frozen):
+    """The whole site."""
+
+    version: Literal[1] = 1
+    tool: str
+    catalog: str = Field(description="digest of the catalog it was planned with")
+    nodes: dict[str, NodeLock]

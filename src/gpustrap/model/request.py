@@ -1,0 +1,76 @@
+"""What the user wants of a node: the inventory variables named ``gpustrap_*``, all documented here.
+
+The field ``docker_users`` is the inventory variable ``gpustrap_docker_users``. docs/variables.md and the
+comments of the example inventory are generated from the descriptions below.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gpustrap.model.base import Frozen
+
+
+class Proxy(Frozen):
+    """Proxies for package managers, docker and conda."""
+
+    http: str | None = None
+    https: str | None = None
+    no_proxy: tuple[str, ...] = ()
+
+
+class Request(Frozen):
+    """One node's request."""
+
+    hostname: str | None = Field(None, description="Host name to set; unset keeps the node's own")
+    timezone: str | None = Field(None, description="Time zone, e.g. Europe/Berlin; unset keeps the node's own")
+    packages: tuple[str, ...] = Field((), description="Further distribution packages to install")
+    time_sync: bool = Field(True, description="Keep the clock in sync; an existing chrony or ntpsec is kept")
+    unattended_upgrades: Literal["keep", "security", "off"] = Field(
+        "keep", description="Policy of unattended-upgrades; keep leaves what is there"
+    )
+    ssh_hardening: bool = Field(
+        False, description="Refuse password logins over SSH; only after key login has been proved"
+    )
+    proxy: Proxy = Field(Proxy(), description="Proxies for apt, docker and conda")
+
+    docker: bool = Field(True, description="Install docker")
+    docker_origin: Literal["distribution", "upstream"] = Field(
+        "distribution", description="The distribution's docker.io, or docker's own repository"
+    )
+    docker_version: str | None = Field(None, description="Exact package version; unset takes the newest known")
+    docker_repository: str | None = Field(
+        None, description="Base URL of docker's repository or a mirror of it; unset takes docker's own"
+    )
+    docker_key_fingerprints: tuple[str, ...] = Field(
+        (), description="Primary keys a mirror signs with; unset takes docker's own key"
+    )
+    docker_users: tuple[str, ...] = Field((), description="Users to add to group docker; membership is root access")
+    docker_daemon: dict[str, Any] = Field(
+        default_factory=dict, description="Further keys merged into /etc/docker/daemon.json"
+    )
+    docker_address_pools: tuple[str, ...] = Field(
+        (), description="Networks (CIDR) docker may use; unset picks some that no route of the node overlaps"
+    )
+    docker_log_max_size: str = Field("50m", description="Size at which a container's log is rotated")
+    docker_log_max_file: int = Field(3, ge=1, description="Rotated logs kept per container")
+    docker_replace_snap: bool = Field(
+        False, description="Remove docker's snap, with its containers and volumes, before installing"
+    )
+
+    conda: bool = Field(True, description="Install conda")
+    conda_distribution: Literal["miniforge", "miniconda"] = Field("miniforge", description="Which installer")
+    conda_version: str | None = Field(None, description="Installer version; unset takes the catalog's")
+    conda_installer_url: str | None = Field(None, description="Installer URL, e.g. a mirror; needs the checksum")
+    conda_installer_sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the installer at that URL"
+    )
+    conda_prefix: str = Field("/opt/conda", pattern=r"^/[^\s]+$", description="Where conda is installed")
+    conda_channels: tuple[str, ...] = Field(("conda-forge",), description="Channels, in order; no defaults")
+    conda_accept_anaconda_terms: bool = Field(
+        False, description="You have read and accept Anaconda's terms of service (Miniconda only)"
+    )
+
+    simulated: bool = Field(False, description="The lab sets this where repositories or installers are stand-ins")

@@ -1,0 +1,1 @@
+"""Text, Markdown, HTML and JSON from the model."""

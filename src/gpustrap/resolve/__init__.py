@@ -1,0 +1,1 @@
+"""Pure functions: facts, request and catalog in; a plan or refusals out."""

@@ -1,0 +1,1 @@
+"""Acceptance checks and the payload that runs on the node."""
