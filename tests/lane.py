@@ -105,7 +105,7 @@ def steps(options: argparse.Namespace) -> Iterator[Tally]:
 
 def containers_missing() -> list[str]:
     """What keeps containers from running here, in words."""
-    from gpustrap.lab.preflight import missing  # noqa: PLC0415 - only the lab lanes need it
+    from gpustrap.lab.preflight import missing
 
     return [f"{p.message}. {p.remedy}" for p in missing()]
 

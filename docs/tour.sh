@@ -1,0 +1,81 @@
+#!/bin/sh
+# The tour: what ./run demo does. Every command it prints is one you can type yourself.
+# Two throw-away nodes are enrolled, inspected, planned, provisioned, verified, broken on purpose and repaired.
+set -eu
+cd "$(dirname "$0")/.."
+PATH=$PWD/.venv/bin:$PATH
+SITE=$PWD/.demo/site
+export GPUSTRAP_SITE="$SITE"
+started=$(date +%s)
+step=0 steps=11
+
+say() {
+    step=$((step + 1))
+    printf '\n\033[1m[%d/%d] %s\033[0m\n' "$step" "$steps" "$1"
+}
+[ -t 1 ] || say() { step=$((step + 1)); printf '\n[%d/%d] %s\n' "$step" "$steps" "$1"; }
+
+# expect CODE COMMAND... - show the command, run it, and stop the tour if it ends with another code
+expect() {
+    want=$1 got=0
+    shift
+    echo "\$ $*"
+    "$@" || got=$?
+    [ "$got" = "$want" ] && return 0
+    echo "This command ended with exit code $got instead of $want; the tour stops here." >&2
+    echo "The nodes are left up: gpustrap lab status --lab demo; gpustrap lab down --lab demo" >&2
+    exit 1
+}
+
+on() { # on NODE COMMAND... - do something on a node behind gpustrap's back
+    echo "  on $1: $2"
+    gpustrap lab exec --lab demo "$1" "$2"
+}
+
+trap 'echo; echo "Stopped. Run it again whenever you like; gpustrap lab down --lab demo removes the nodes."; exit 130' INT TERM
+
+say "A site, and two fresh lab nodes (Debian 13 and 12; the first time, building their images takes two minutes)"
+gpustrap lab down --lab demo >/dev/null 2>&1 || true
+rm -rf .demo
+expect 0 gpustrap init "$SITE"
+expect 0 gpustrap lab up node1:debian13 node2:debian12 --lab demo --site "$SITE" --standins
+
+say "Enrol: take the host keys knowingly, install the site's SSH key, find out about sudo"
+exec 3<"$(gpustrap lab password-file --lab demo)"
+expect 0 gpustrap enroll --accept-new --passwordless-sudo --password-fd 3
+exec 3<&-
+
+say "Inspect: what the nodes are; changes nothing"
+expect 0 gpustrap inspect
+
+say "Plan: what each node gets, and why; written to gpustrap.lock.yml"
+expect 0 gpustrap plan
+
+say "Apply: the roles run, then every node is verified"
+expect 0 gpustrap apply
+
+say "Apply again: nothing changes"
+expect 0 gpustrap apply
+
+say "Three people break node1: a package removed, a configuration edited, a service stopped"
+on node1 'DEBIAN_FRONTEND=noninteractive apt-get -qq remove -y jq >/dev/null'
+on node1 'sed -i s/json-file/none/ /etc/docker/daemon.json'
+on node1 'systemctl stop docker.socket docker.service'
+
+say "Drift: found in one round trip, without Ansible (exit code 10)"
+expect 10 gpustrap drift
+
+say "Apply: repaired and verified"
+expect 0 gpustrap apply
+
+say "Drift: in sync again"
+expect 0 gpustrap drift
+
+say "The report"
+expect 0 gpustrap report --html
+cat <<EOF
+
+Done in $(($(date +%s) - started)) seconds. Stand-ins of the lab are marked "simulated" in all of the above.
+  look further:  gpustrap lab shell --lab demo node1    (the site is $SITE)
+  tear down:     gpustrap lab down --lab demo
+EOF
