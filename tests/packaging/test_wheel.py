@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -37,13 +36,21 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv
 
 
-def run(venv: Path, *argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(venv: Path, *argv: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Call a program of the venv with a bare PATH, as a cron job would."""
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "LANG": "C.UTF-8"}
-    environ |= {k: v for k, v in os.environ.items() if k == "SSL_CERT_FILE"}
-    return subprocess.run(
-        [str(venv / "bin" / argv[0]), *argv[1:]], cwd=cwd, env=environ, text=True, capture_output=True
-    )
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "LANG": "C.UTF-8"} | environ
+    program = [str(venv / "bin" / argv[0]), *argv[1:]]
+    return subprocess.run(program, cwd=cwd, env=environ, text=True, capture_output=True)
+
+
+def run_site_playbook(venv: Path, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Plain ansible-playbook with the content of the wheel, for a node without any role."""
+    (content,) = venv.glob("lib/python*/site-packages/gpustrap/content")
+    node = "{ansible_connection: local, ansible_become: false, gpustrap_roles: []}"
+    (cwd / "hosts.yml").write_text(f"all: {{hosts: {{n1: {node}}}}}\n", encoding="utf-8")
+    playbook = str(content / "playbooks/site.yml")
+    config = str(content / "ansible.cfg")
+    return run(venv, "ansible-playbook", "-i", "hosts.yml", playbook, *options, cwd=cwd, ANSIBLE_CONFIG=config)
 
 
 def tracked() -> set[str]:
@@ -70,46 +77,14 @@ def test_an_installed_gpustrap_makes_a_site(installed: Path, tmp_path: Path) -> 
     assert (tmp_path / "site/inventory/hosts.yml").is_file()
 
 
-def test_the_installed_site_playbook_finds_its_roles_and_plugins(installed: Path, tmp_path: Path) -> None:
-    (content,) = installed.glob("lib/python*/site-packages/gpustrap/content")
-    (tmp_path / "hosts.yml").write_text("all: {hosts: {n1: {ansible_connection: local}}}\n", encoding="utf-8")
-    environ = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "LANG": "C.UTF-8",
-        "ANSIBLE_CONFIG": f"{content}/ansible.cfg",
-    }
-    playbook = str(content / "playbooks/site.yml")
-    done = subprocess.run(
-        [str(installed / "bin/ansible-playbook"), "-i", "hosts.yml", playbook, "--list-tasks"],
-        cwd=tmp_path,
-        env=environ,
-        text=True,
-        capture_output=True,
-    )
+def test_the_installed_site_playbook_finds_its_roles(installed: Path, tmp_path: Path) -> None:
+    done = run_site_playbook(installed, tmp_path, "--list-tasks")
     assert done.returncode == 0, done.stderr
     for role in ("ubuntu_server", "docker", "conda"):
         assert f"{role} : " in done.stdout
 
 
-def test_an_installed_gpustrap_runs_a_playbook(installed: Path, tmp_path: Path) -> None:
-    """The roles' variables are missing here, so the run must fail in our own words, not in Ansible's set-up."""
-    (content,) = installed.glob("lib/python*/site-packages/gpustrap/content")
-    (tmp_path / "hosts.yml").write_text(
-        "all: {hosts: {n1: {ansible_connection: local, ansible_become: false, gpustrap_roles: []}}}\n", encoding="utf-8"
-    )
-    environ = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "LANG": "C.UTF-8",
-        "ANSIBLE_CONFIG": f"{content}/ansible.cfg",
-    }
-    done = subprocess.run(
-        [str(installed / "bin/ansible-playbook"), "-i", "hosts.yml", str(content / "playbooks/site.yml")],
-        cwd=tmp_path,
-        env=environ,
-        text=True,
-        capture_output=True,
-    )
+def test_an_installed_gpustrap_runs_its_playbook(installed: Path, tmp_path: Path) -> None:
+    done = run_site_playbook(installed, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
