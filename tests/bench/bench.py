@@ -1,6 +1,6 @@
 """``./run bench``: ratios of one run on lab nodes. Times are printed as they were; nothing is asserted.
 
-- no-op: ``gpustrap apply`` (without verify) and ``gpustrap drift`` against plain ``ansible-playbook`` of the same site and lock.
+- no-op: ``gpustrap apply`` (without verify) and ``gpustrap drift`` against plain ``ansible-playbook``, same site and lock.
 - full: ``gpustrap apply`` (without verify) of a fresh node against a bare shell script that installs the same packages.
 """
 
@@ -60,6 +60,7 @@ class Bench:
         path = subprocess.check_output(["gpustrap", "lab", "password-file", "--lab", LAB], env=self.environ, text=True)
         self.environ["GPUSTRAP_SSH_PASSWORD"] = Path(path.strip()).read_text(encoding="utf-8").strip()
         self.run("gpustrap", "enroll", "ours", "--accept-new", "--passwordless-sudo")
+        del self.environ["GPUSTRAP_SSH_PASSWORD"]
         self.run("gpustrap", "plan", "ours")
 
     def playbook(self) -> tuple[str, ...]:
