@@ -1,0 +1,66 @@
+"""Entry: runs the checks that the controller asks for, and answers with what each of them found."""
+
+from __future__ import annotations
+
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import conda, docker, host
+from .node import Finding, Node, failed
+
+CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
+    "sudo-works": host.root,
+    "systemd-healthy": host.systemd,
+    "clock-sane": host.clock,
+    "disk-has-room": host.disk,
+    "docker-daemon": docker.daemon,
+    "docker-config": docker.config,
+    "docker-runs-a-container": docker.container,
+    "conda-version": conda.version,
+    "conda-creates-an-environment": conda.environment,
+}
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the checks.
+
+    Args:
+        request: ``args``: ``node``, ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments.
+
+    Returns:
+        ``{"ok": true, "data": {"checks": [...]}}``, or ``{"ok": false, "error": {"code", "message"}}``.
+    """
+    args = request["args"]
+    held = hold()
+    if held is None:
+        return {"ok": False, "error": {"code": "busy", "message": "another verification runs on this node"}}
+    with held:
+        deadline = time.monotonic() + args["seconds"]
+        node = Node(args["node"], args["run_id"], deadline, Path(request.get("root", "/")))
+        return {"ok": True, "data": {"checks": [run(node, name, wanted) for name, wanted in args["checks"].items()]}}
+
+
+def hold() -> socket.socket | None:
+    """One verification at a time, as each removes what it takes for leftovers. The kernel lets go when we end."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        held.bind("\0gpustrap-verify")  # an abstract name: no file, nothing to remove
+    except OSError:
+        held.close()
+        return None
+    return held
+
+
+def run(node: Node, name: str, args: dict[str, Any]) -> dict[str, Any]:
+    """Run one check; one that breaks has failed."""
+    start = time.monotonic()
+    try:
+        check = CHECKS[name]
+        finding = check(node, args)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other checks still run
+        finding = failed(f"the check itself broke: {type(error).__name__}: {error}", traceback.format_exc())
+    return {"id": name, "seconds": round(time.monotonic() - start, 3), **finding.as_dict()}
