@@ -1,0 +1,144 @@
+"""verify: proves what a node was given, and leaves the node as found."""
+
+from __future__ import annotations
+
+import secrets as random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpustrap.commands.probe import ask_nodes
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode, worst
+from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.lock import Lock
+from gpustrap.model.node import Node, Secrets
+from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.site import Site
+from gpustrap.site.lockfile import read_lock
+from gpustrap.ssh.fanout import for_each
+from gpustrap.ssh.session import connect
+from gpustrap.verify import quick
+
+VERDICT_CODES = {
+    Verdict.PASS: ExitCode.OK,
+    Verdict.WARN: ExitCode.WARNINGS,
+    Verdict.FAIL: ExitCode.VERIFY_FAILED,
+    Verdict.SKIP: ExitCode.COULD_NOT_CHECK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verification:
+    site: Site
+    lock: Lock | None
+    run_id: str
+
+    def request(self, node: Node) -> dict[str, Any]:
+        """What to ask one node; the time is taken just before it is sent."""
+        assert self.lock is not None  # noqa: S101 - only planned nodes are asked
+        return quick.build_request(node.name, self.lock.nodes[node.name], run_id=self.run_id, now=time.time())
+
+    def login(self, node: Node) -> Check:
+        """Log in anew with the site's key and nothing else."""
+        start = time.monotonic()
+        try:
+            with connect(
+                node.endpoint, known_hosts=self.site.known_hosts, identity=self.site.ssh_key, secrets=Secrets()
+            ) as session:
+                answer = session.run("true", timeout=30)
+        except GpustrapError as error:
+            first = error.problems[0]
+            return quick.login_check(f"{first.message}\n{first.evidence}".strip(), first.remedy)
+        if answer.rc != 0:
+            return quick.login_check(f"true: exit status {answer.rc}\n{answer.stderr.decode(errors='replace')}")
+        return quick.login_check(seconds=round(time.monotonic() - start, 3))
+
+
+def verify_nodes(
+    site: Site, nodes: Sequence[Node], *, secrets: Secrets, forks: int = 20, progress: Progress = silent
+) -> dict[str, NodeChecks | GpustrapError]:
+    """Check nodes against the site's lock; one round trip for the checks and one login.
+
+    Args:
+        site: The site.
+        nodes: Which nodes.
+        secrets: Passwords of this run.
+        forks: Nodes worked on at a time.
+        progress: Told how it goes.
+
+    Returns:
+        For each node its checks, or why it could not be checked.
+    """
+    verification = _Verification(site, read_lock(site), random.token_hex(8))
+    planned = [n for n in nodes if verification.lock and n.name in verification.lock.nodes]
+    results: dict[str, NodeChecks | GpustrapError] = {
+        n.name: GpustrapError(_not_planned(n.name)) for n in nodes if n not in planned
+    }
+    answers = ask_nodes(
+        site,
+        planned,
+        secrets=secrets,
+        request=verification.request,
+        entry=quick.ENTRY,
+        packages=(quick.NODE_PACKAGE,),
+        forks=forks,
+        timeout=quick.SECONDS + quick.LOGIN_SECONDS,
+        progress=lambda step: progress(Step(step.node, step.text)) if not step.done else None,
+    )
+    answered = [n for n in planned if not isinstance(answers[n.name], GpustrapError)]
+    logins = for_each(answered, verification.login, forks=forks)
+    for node in planned:
+        results[node.name] = _result(node.name, verification.lock, answers[node.name], logins.get(node.name))
+        progress(_last_step(node.name, results[node.name]))
+    return {n.name: results[n.name] for n in nodes}
+
+
+def _result(
+    name: str, lock: Lock | None, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
+) -> NodeChecks | GpustrapError:
+    if isinstance(answer, GpustrapError):
+        return answer
+    if isinstance(login, GpustrapError):
+        return login
+    error = answer.get("error")
+    if answer.get("ok") is not True or not isinstance(answer.get("data"), dict):
+        return GpustrapError(_broken(name, error if isinstance(error, dict) else {}))
+    assert lock is not None  # noqa: S101 - only planned nodes answer
+    assert login is not None  # noqa: S101 - every node that answered was logged in to
+    return quick.with_login(name, login, quick.read_answer(lock.nodes[name], answer["data"]))
+
+
+def exit_code(results: dict[str, NodeChecks | GpustrapError]) -> ExitCode:
+    """What a verification of several nodes ends with."""
+    return worst(r.exit_code if isinstance(r, GpustrapError) else VERDICT_CODES[r.verdict] for r in results.values())
+
+
+def _last_step(name: str, result: NodeChecks | GpustrapError) -> Step:
+    if isinstance(result, GpustrapError):
+        return Step(name, result.problems[0].message, done=True, ok=False)
+    bad = [c.title for c in result.checks if c.verdict is Verdict.FAIL]
+    text = f"failed: {'; '.join(bad)}" if bad else f"verified: {result.verdict.value}"
+    return Step(name, text, done=True, ok=not bad)
+
+
+def _not_planned(name: str) -> Problem:
+    return Problem(
+        code="not-planned",
+        subject=f"node {name}",
+        message="is not in the lock, so nothing says what it should be",
+        exit_code=ExitCode.COULD_NOT_CHECK,
+        remedy=f"gpustrap plan {name}",
+    )
+
+
+def _broken(name: str, error: dict[str, Any]) -> Problem:
+    return Problem(
+        code="could-not-check",
+        subject=f"node {name}",
+        message="the checks did not run",
+        exit_code=ExitCode.COULD_NOT_CHECK,
+        evidence=str(error.get("message", "no answer that can be read"))[:1000],
+        remedy=f"gpustrap verify {name}",
+    )

@@ -1,0 +1,208 @@
+"""Level quick: what is asked of a node that has just been applied, and how its answers become checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpustrap.content import PACKAGE
+from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.lock import NodeLock
+
+NODE_PACKAGE: Path = PACKAGE / "verify" / "gpustrap_verify"
+ENTRY = "gpustrap_verify.main"
+SECONDS = 600  # for all checks of a node; a first environment from a slow mirror takes minutes
+LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
+
+Variables = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One check of the node program.
+
+    Attributes:
+        id: Its name there and here.
+        title: For people.
+        role: The role whose work it proves; left out (skip) when the lock does not give the node that role.
+            Empty: asked of every node.
+        arguments: From the roles' variables to the check's arguments.
+    """
+
+    id: str
+    title: str
+    role: str
+    arguments: Callable[[NodeLock], Variables]
+
+
+def _role(lock: NodeLock, role: str) -> Variables:
+    """A role's variables without their prefix."""
+    return {name.removeprefix(f"{role}_"): value for name, value in lock.roles.get(role, {}).items()}
+
+
+def _units(lock: NodeLock) -> Variables:
+    units = ["ssh.service", "sshd.service"]
+    if "docker" in lock.roles:
+        units += ["docker.service", "docker.socket", "containerd.service"]
+    return {"units": [*units, *filter(None, [_time_service(lock)])]}
+
+
+def _time_service(lock: NodeLock) -> str:
+    server = _role(lock, "ubuntu_server")
+    if not server.get("time_sync"):
+        return ""
+    service = str(server.get("time_sync_service") or "")
+    return service if not service or "." in service else f"{service}.service"
+
+
+def _clock(lock: NodeLock) -> Variables:
+    return {"ahead": LOGIN_SECONDS, "service": _time_service(lock)}  # the controller's time is added when it is sent
+
+
+def _disk(lock: NodeLock) -> Variables:
+    paths = ["/", "/boot", "/boot/efi", "/var", "/tmp", "/var/tmp"]  # noqa: S108 - looked at, not written to
+    if "docker" in lock.roles:
+        daemon = _role(lock, "docker").get("daemon") or {}
+        paths.append(str(daemon.get("data-root") or "/var/lib/docker"))
+    if "conda" in lock.roles:
+        paths.append(str(_role(lock, "conda")["prefix"]))
+    return {"paths": paths}
+
+
+def _conda_environment(lock: NodeLock) -> Variables:
+    conda = _role(lock, "conda")
+    return {
+        "prefix": conda["prefix"],
+        "channels": list(conda["channels"]),
+        "packages": ["python"],
+        "program": ["bin/python", "-c", "print('TOKEN')"],
+        "proxy": _proxy(conda.get("proxy") or {}),
+    }
+
+
+def _proxy(proxy: Variables) -> dict[str, str]:
+    no_proxy = proxy.get("no_proxy") or ()
+    values = {
+        "http_proxy": proxy.get("http"),
+        "https_proxy": proxy.get("https"),
+        "no_proxy": no_proxy if isinstance(no_proxy, str) else ",".join(no_proxy),
+    }
+    return {name: str(value) for name, value in values.items() if value}
+
+
+WANTED: tuple[Wanted, ...] = (
+    Wanted("sudo-works", "The login becomes root", "", lambda _lock: {}),
+    Wanted("systemd-healthy", "No unit has failed", "", _units),
+    Wanted("clock-sane", "The clock is right", "", _clock),
+    Wanted("disk-has-room", "Filesystems have room", "", _disk),
+    Wanted(
+        "docker-daemon",
+        "The docker daemon runs, in the locked version",
+        "docker",
+        lambda lock: {"packages": _role(lock, "docker").get("packages") or []},
+    ),
+    Wanted(
+        "docker-config",
+        "Docker is configured as locked",
+        "docker",
+        lambda lock: {"daemon": _role(lock, "docker").get("daemon") or {}},
+    ),
+    Wanted("docker-runs-a-container", "Docker runs a container", "docker", lambda _lock: {}),
+    Wanted(
+        "conda-version",
+        "Conda is the locked version",
+        "conda",
+        lambda lock: {key: _role(lock, "conda")[key] for key in ("prefix", "version")},
+    ),
+    Wanted("conda-creates-an-environment", "Conda makes an environment", "conda", _conda_environment),
+)
+
+
+def build_request(name: str, lock: NodeLock, *, run_id: str, now: float) -> dict[str, Any]:
+    """The request for the node program.
+
+    Args:
+        name: Inventory name.
+        lock: The node's entry of the lock.
+        run_id: Labels what the checks make on the node.
+        now: This machine's clock, seconds since the epoch.
+    """
+    checks = {w.id: w.arguments(lock) for w in WANTED if not w.role or w.role in lock.roles}
+    checks["clock-sane"]["controller"] = now
+    return {"verb": "verify", "args": {"node": name, "run_id": run_id, "seconds": SECONDS, "checks": checks}}
+
+
+def read_answer(lock: NodeLock, data: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Turn a node's answer into checks; what was asked and not answered, or not understood, has failed.
+
+    Names, titles and the mark ``simulated`` are ours; a node decides nothing but verdict, reason, evidence.
+
+    Args:
+        lock: The node's entry of the lock.
+        data: ``{"checks": [...]}`` as the node sent it; may be anything.
+    """
+    sent = data.get("checks")
+    answers = [a for a in sent if isinstance(a, dict)] if isinstance(sent, list) else []
+    return tuple(_read_one(wanted, lock, [a for a in answers if a.get("id") == wanted.id]) for wanted in WANTED)
+
+
+def _read_one(wanted: Wanted, lock: NodeLock, answers: list[dict[str, Any]]) -> Check:
+    simulated = any(choice.simulated and choice.item == wanted.role for choice in lock.choices)
+    ours = {"id": wanted.id, "title": wanted.title, "simulated": simulated}
+    if wanted.role and wanted.role not in lock.roles:
+        return Check(**ours, verdict=Verdict.SKIP, reason=f"{wanted.role} is not in this node's lock")
+    if len(answers) != 1:
+        return Check(
+            **ours, verdict=Verdict.FAIL, reason=f"the node answered this check {len(answers)} times, not once"
+        )
+    try:
+        check = Check.model_validate({**answers[0], **ours})
+        check = check.model_copy(update={"data": _plain(check.data)})
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+        return Check(**ours, verdict=Verdict.FAIL, reason="the node's answer cannot be read", evidence=said)
+    if check.verdict is not Verdict.PASS and not check.reason:
+        return check.model_copy(update={"reason": "the node gave no reason"})
+    if check.verdict is Verdict.SKIP:  # a node skips nothing that we asked for
+        return check.model_copy(update={"verdict": Verdict.FAIL, "reason": f"not done: {check.reason}"})
+    return check
+
+
+def _plain(data: Variables) -> Variables:
+    """A few numbers and short words: all that our checks send, and all that is kept."""
+    items = list(data.items())[:10]
+    return {
+        key[:40]: value
+        for key, value in items
+        if isinstance(value, int | float) or (isinstance(value, str) and len(value) < 200)
+    }
+
+
+def login_check(error_words: str = "", remedy: str = "", seconds: float = 0.0) -> Check:
+    """The check that the controller makes: a new connection with the site's key alone.
+
+    Args:
+        error_words: Why it did not work; empty when it did.
+        remedy: The next command when it did not.
+        seconds: How long it took.
+    """
+    verdict = Verdict.FAIL if error_words else Verdict.PASS
+    reason = "a new connection with the site's key is refused" if error_words else ""
+    return Check(
+        id="ssh-login",
+        title="A new SSH login works",
+        verdict=verdict,
+        reason=reason,
+        evidence=error_words,
+        remedy=remedy,
+        seconds=seconds,
+    )
+
+
+def with_login(node: str, login: Check, checks: tuple[Check, ...]) -> NodeChecks:
+    """All checks of a node, the login first."""
+    return NodeChecks(node=node, checks=(login, *checks))
