@@ -1,0 +1,201 @@
+"""The nodes of a site, read as Ansible reads them, with everything that is wrong reported together."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpustrap.content import ansible_config
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.node import Endpoint, Node
+from gpustrap.model.request import Request
+from gpustrap.model.roles import ROLES
+from gpustrap.model.site import Site
+from gpustrap.site import cache
+from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
+
+PREFIX = "gpustrap_"
+VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
+TIMEOUT = 300  # seconds; 10,000 hosts of YAML take about 20
+
+
+def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | None = None) -> tuple[Node, ...]:
+    """The nodes that match, in the inventory's order.
+
+    Args:
+        site: The site.
+        patterns: Node names, groups or Ansible host patterns; all nodes when empty.
+        limit: An Ansible host pattern that narrows them down.
+
+    Raises:
+        GpustrapError: With every problem of the inventory that was found, exit code 2.
+    """
+    if not site.inventory.is_dir():
+        raise GpustrapError(_no_site(site))
+    answer = _ask(site, list(patterns or ()), limit)
+    hosts = answer["hosts"]
+    findings = [from_failure(f) for f in answer["failures"]]
+    for host in hosts:
+        findings += _check(host)
+    findings += _same_address(hosts)
+    problems = explain(findings, site, names=(*answer["all_hosts"], *answer["all_groups"]))
+    if not problems and not hosts:
+        problems = (_nothing(site, answer["all_hosts"], patterns, limit),)
+    if problems:
+        raise GpustrapError(*problems)
+    return tuple(_node(host) for host in hosts)
+
+
+def _ask(site: Site, patterns: list[str], limit: str | None) -> dict[str, Any]:
+    question = {
+        "inventory": str(site.inventory.resolve()),
+        "patterns": patterns,
+        "limit": limit,
+        "vault_password_file": os.environ.get(VAULT_VARIABLE),
+        "role_prefixes": [f"{role}_" for role in ROLES],
+    }
+    key = cache.key(site, question)
+    known = cache.load(site, key)
+    if known is not None:
+        return known
+    answer = _run_child(question)
+    if not answer["failures"]:
+        cache.save(site, key, answer)
+    return answer
+
+
+def _run_child(question: dict[str, Any]) -> dict[str, Any]:
+    environment = os.environ | {
+        "ANSIBLE_CONFIG": str(ansible_config()),
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_NOCOLOR": "true",
+        "ANSIBLE_DEPRECATION_WARNINGS": "false",
+    }
+    child = [sys.executable, "-m", "gpustrap.site.inventory_child"]
+    try:
+        done = subprocess.run(
+            child,
+            input=json.dumps(question).encode(),
+            capture_output=True,
+            env=environment,
+            timeout=TIMEOUT,
+            check=True,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except (subprocess.SubprocessError, json.JSONDecodeError) as error:
+        words = getattr(error, "stderr", None) or b""
+        raise GpustrapError(
+            Problem(
+                code="inventory-unreadable",
+                subject=f"inventory {question['inventory']}",
+                message="Ansible ended while it read the inventory",
+                exit_code=ExitCode.USAGE,
+                evidence=words.decode(errors="replace")[-2000:] or str(error),
+                remedy=f"ansible-inventory -i {shlex.quote(question['inventory'])} --list",
+            )
+        ) from error
+    return answer
+
+
+def _check(host: dict[str, Any]) -> list[Finding]:
+    """What is wrong with the values of one host."""
+    name, values, origins = host["name"], host["vars"], host["origins"]
+    found = []
+    if values.get("ansible_connection", "ssh") not in {"ssh", "smart", "paramiko", "ansible.builtin.ssh"}:
+        where, text = origins["ansible_connection"], str(values["ansible_connection"])
+        found.append(Finding("connection-not-supported", name, where, "ansible_connection", text))
+    port = _port(values)
+    if port is not None and not (str(port).isdecimal() and 0 < int(port) < 65536):
+        found.append(Finding("bad-value", name, origins.get("ansible_port", ""), "ansible_port", "is no port number"))
+    try:
+        _request(values)
+    except ValidationError as error:
+        found += bad_values(error, name, {k.removeprefix(PREFIX): v for k, v in origins.items()}, PREFIX)
+    return found
+
+
+def _same_address(hosts: Iterable[dict[str, Any]]) -> list[Finding]:
+    """Two names for one machine would be provisioned twice at the same time."""
+    first: dict[tuple[str, int, tuple[str, ...]], str] = {}
+    found = []
+    for host in hosts:
+        endpoint = _endpoint(host)
+        address = (endpoint.host, endpoint.port or 22, endpoint.ssh_args)
+        other = first.setdefault(address, endpoint.name)
+        if other != endpoint.name:
+            where = host["origins"].get("ansible_host", "")
+            found.append(Finding("duplicate-address", endpoint.name, where, endpoint.host, other))
+    return found
+
+
+def _node(host: dict[str, Any]) -> Node:
+    return Node(
+        endpoint=_endpoint(host),
+        groups=tuple(host["groups"]),
+        request=_request(host["vars"]),
+        variables_from="inventory",
+    )
+
+
+def _request(values: dict[str, Any]) -> Request:
+    return Request.model_validate({k.removeprefix(PREFIX): v for k, v in values.items() if k.startswith(PREFIX)})
+
+
+def _endpoint(host: dict[str, Any]) -> Endpoint:
+    values = host["vars"]
+    port = _port(values)
+    words = (values.get(f"ansible_ssh_{kind}args") for kind in ("", "common_", "extra_"))
+    user = values.get("ansible_user") or values.get("ansible_ssh_user")
+    key = values.get("ansible_ssh_private_key_file") or values.get("ansible_private_key_file")
+    python = values.get("ansible_python_interpreter")
+    return Endpoint(
+        name=host["name"],
+        host=str(values.get("ansible_host") or host["name"]),
+        port=int(port) if port is not None and str(port).isdecimal() else None,
+        user=str(user) if user else None,
+        ssh_args=tuple(word for text in words if text for word in shlex.split(str(text))),
+        private_key=os.path.expanduser(str(key)) if key else None,  # noqa: PTH111 - a string for ssh
+        python=str(python) if python and not str(python).startswith("auto") else None,
+    )
+
+
+def _port(values: dict[str, Any]) -> Any:  # noqa: ANN401 - a number or the text of one
+    return values.get("ansible_port", values.get("ansible_ssh_port"))
+
+
+def _no_site(site: Site) -> Problem:
+    return Problem(
+        code="no-site",
+        subject=f"site {site.root}",
+        message="there is no inventory/ here",
+        exit_code=ExitCode.USAGE,
+        remedy=f"gpustrap init {shlex.quote(str(site.root))}, or name your site with --site",
+    )
+
+
+def _nothing(site: Site, all_hosts: list[str], patterns: Sequence[str] | None, limit: str | None) -> Problem:
+    if not all_hosts:
+        return Problem(
+            code="no-hosts",
+            subject=f"inventory {site.inventory}",
+            message="there are no nodes in it",
+            exit_code=ExitCode.USAGE,
+            remedy=f"add your machines to {site.inventory / 'hosts.yml'}",
+        )
+    asked = " ".join([*(patterns or ()), *(["--limit", limit] if limit else ())])
+    return Problem(
+        code="no-node-matches",
+        subject=f"pattern {asked}",
+        message=f"none of the {len(all_hosts)} nodes matches",
+        exit_code=ExitCode.USAGE,
+        evidence="nodes: " + ", ".join(all_hosts[:10]) + (" …" if len(all_hosts) > 10 else ""),
+        remedy=f"ansible-inventory -i {site.inventory} --graph",
+    )
