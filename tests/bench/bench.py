@@ -1,6 +1,6 @@
 """``./run bench``: ratios of one run on lab nodes. Times are printed as they were; nothing is asserted.
 
-- no-op: ``gpustrap apply`` (without verify) and ``gpustrap drift`` against plain ``ansible-playbook``, same site and lock.
+- no-op: ``gpustrap apply`` (without verify) and ``gpustrap drift`` against ``ansible-playbook``, same site and lock.
 - full: ``gpustrap apply`` (without verify) of a fresh node against a bare shell script that installs the same packages.
 """
 
