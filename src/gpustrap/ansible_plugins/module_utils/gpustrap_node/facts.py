@@ -1,0 +1,46 @@
+"""Everything a node is, in one answer. Reads only; what cannot be read is unknown and noted, never absent."""
+
+from __future__ import annotations
+
+from . import apt, dpkg, installs, network, pci, storage, system
+from .host import Host, NodeError
+
+
+def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
+    """The facts, in the shape of the controller's schema.
+
+    Args:
+        host: The machine.
+        args: ``{"packages": [names whose installed and candidate versions are wanted]}``.
+    """
+    asked = args.get("packages", [])
+    if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
+        raise NodeError("bad-request", "args.packages is a list of names")
+    clock = system.time_facts(host)
+    kernel, virt = system.kernel_facts(host), system.virtualization(host)
+    reboot, reasons = system.reboot_facts(host, kernel, virt)
+    known = dpkg.packages(host)
+    facts: dict[str, object] = {
+        "schema_version": 1,
+        "os": system.os_facts(host),
+        "kernel": kernel,
+        "virtualization": virt,
+        "cpu": system.cpu_facts(host),
+        "memory": system.memory_facts(host),
+        "filesystems": storage.filesystem_facts(host),
+        "pci": pci.pci_facts(host),
+        "secure_boot": pci.secure_boot(host),
+        "package_manager": apt.package_facts(host, asked, known),
+        "network": network.network_facts(host),
+        "time": clock,
+        "reboot_required": reboot,
+        "reboot_reasons": reasons,
+        "installs": installs.install_facts(host, known),
+        "unattended_upgrades": apt.unattended(host, known),
+        "root": host.is_root,
+        **system.identity(host),
+    }
+    if not host.is_root:
+        host.note("not run as root: what only root can read is unknown")
+    facts["notes"] = host.notes
+    return facts

@@ -1,0 +1,198 @@
+"""The node's own copy of its ledger, the mark of an open run, and drift: the ledger against what is there.
+
+All of it lies in /var/lib/gpustrap, 0700 of root. A ledger that cannot be trusted is unknown, never empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+
+from .host import Host, NodeError
+from .observe import KINDS, observe_all
+
+DIRECTORY = "/var/lib/gpustrap"
+LEDGER = DIRECTORY + "/ledger.json"
+MARK = DIRECTORY + "/open-run"
+RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
+VERSION = 1
+
+
+def open_run(host: Host, args: dict[str, object]) -> dict[str, object]:
+    """Mark a run as begun, before its first change. Says which run was left open, if one was."""
+    run = _run_id(args.get("run_id"))
+    directory = _writable_directory(host)
+    before = _mark(host)
+    _store(directory + "/open-run", run + "\n")
+    return {"open_run": run, "left_open": before}
+
+
+def close_run(host: Host, args: dict[str, object]) -> dict[str, object]:
+    """Store the ledger of a run that ended, then clear its mark; another run's mark stays."""
+    ledger = args.get("ledger")
+    why = check(ledger)
+    if why or not isinstance(ledger, dict):
+        raise NodeError("bad-request", "args.ledger: %s" % (why or "not an object"))
+    run = _run_id(ledger["run"]["id"])
+    directory = _writable_directory(host)
+    _store(directory + "/ledger.json", json.dumps(ledger, sort_keys=True) + "\n")
+    if _mark(host) == run:
+        os.unlink(directory + "/open-run")
+        _sync(directory)
+    return {"open_run": _mark(host)}
+
+
+def read(host: Host, _args: dict[str, object]) -> dict[str, object]:
+    """The ledger and the open run; ``unknown`` says why they cannot be trusted, or is empty."""
+    try:
+        ledger, mark = _ledger(host), _mark(host)
+    except NodeError as error:
+        return {"ledger": None, "open_run": None, "unknown": str(error)}
+    return {"ledger": ledger, "open_run": mark, "unknown": ""}
+
+
+def drift(host: Host, args: dict[str, object]) -> dict[str, object]:
+    """Every resource of the ledger that is not as the last run left it, or cannot be read."""
+    found = read(host, args)
+    ledger = found["ledger"]
+    answer: dict[str, object] = {
+        "ledger_run": None,
+        "lock_digest": "",
+        "open_run": found["open_run"],
+        "unknown": found["unknown"],
+        "items": [],
+        "checked": 0,
+    }
+    if not isinstance(ledger, dict):
+        return answer
+    resources = ledger["resources"]
+    seen = observe_all(host, [(r["kind"], r["name"]) for r in resources])
+    items = []
+    for resource, state in zip(resources, seen):  # noqa: B905 - Python 3.8 has no strict
+        unknown = state if isinstance(state, str) else ""
+        if not unknown and state == resource["state"]:
+            continue
+        item = {key: resource[key] for key in ("kind", "name", "role")}
+        items.append({**item, "wanted": resource["state"], "found": {} if unknown else state, "unknown": unknown})
+    answer.update(
+        ledger_run=ledger["run"], lock_digest=ledger.get("lock_digest", ""), items=items, checked=len(resources)
+    )
+    return answer
+
+
+VERBS = {"ledger-open": open_run, "ledger-close": close_run, "ledger-read": read, "drift": drift}
+
+
+def check(ledger: object) -> str:
+    """What is wrong with the shape of a ledger; empty if nothing is."""
+    if not isinstance(ledger, dict) or ledger.get("version") != VERSION:
+        return "not a ledger of version %d" % VERSION
+    run, resources = ledger.get("run"), ledger.get("resources")
+    if not isinstance(run, dict) or not isinstance(run.get("id"), str):
+        return "it names no run"
+    if not isinstance(resources, list):
+        return "it has no list of resources"
+    for number, one in enumerate(resources):
+        texts = isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("kind", "name", "role"))
+        if not texts or one["kind"] not in KINDS or not isinstance(one.get("state"), dict):
+            return "resource %d is malformed" % number
+    return ""
+
+
+def _run_id(value: object) -> str:
+    if isinstance(value, str) and RUN_ID.match(value):
+        return value
+    raise NodeError("bad-request", "a run id has letters, digits and .:_- only")
+
+
+def _ledger(host: Host) -> dict[str, object] | None:
+    text = _trusted(host, LEDGER)
+    if text is None:
+        return None
+    try:
+        ledger = json.loads(text)
+    except ValueError as error:
+        raise NodeError("ledger-corrupt", "%s is corrupt: %s" % (LEDGER, error)) from error
+    why = check(ledger)
+    if why or not isinstance(ledger, dict):
+        raise NodeError("ledger-corrupt", "%s is corrupt: %s" % (LEDGER, why))
+    return ledger
+
+
+def _mark(host: Host) -> str | None:
+    text = _trusted(host, MARK)
+    return None if text is None else text.strip() or "unnamed"
+
+
+def _trusted(host: Host, path: str) -> str | None:
+    """The text of a file of ours that is not there for somebody else to write; None if there is none."""
+    if not _directory(host):
+        return None
+    where = host.path(DIRECTORY) + path[len(DIRECTORY) :]
+    try:
+        descriptor = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NodeError("ledger-unreadable", "%s: %s" % (path, error.strerror)) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise NodeError("state-not-ours", "%s is not a file that only root can write" % path)
+        return stream.read().decode("utf-8", "replace")
+
+
+def _directory(host: Host) -> bool:
+    """Whether our directory is there; refuses one that is a link, or that others can write."""
+    try:
+        status = os.lstat(host.path(DIRECTORY, follow=False))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise NodeError("ledger-unreadable", "%s: %s" % (DIRECTORY, error.strerror)) from error
+    if stat.S_ISLNK(status.st_mode) or not stat.S_ISDIR(status.st_mode):
+        raise NodeError("state-not-ours", "%s is not a directory; gpustrap does not follow links there" % DIRECTORY)
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+        raise NodeError("state-not-ours", "%s can be written by others than root" % DIRECTORY)
+    return True
+
+
+def _writable_directory(host: Host) -> str:
+    where = host.path(DIRECTORY, follow=False)
+    try:
+        if not _directory(host):
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            os.mkdir(where, 0o700)
+        os.chmod(where, 0o700)
+    except OSError as error:
+        raise NodeError("state-not-writable", "%s: %s" % (DIRECTORY, error.strerror)) from error
+    return where
+
+
+def _store(path: str, text: str) -> None:
+    """Write a whole file or none of it: beside its place, to the disk, then over the old one."""
+    directory = os.path.dirname(path)
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=directory)  # 0600
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(temporary, path)
+        _sync(directory)
+    except OSError as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise NodeError("state-not-writable", "%s: %s" % (path, error.strerror)) from error
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,89 @@
+"""Mounted filesystems that something may be installed on."""
+
+from __future__ import annotations
+
+import re
+
+from .host import Host
+
+LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs vfat exfat ntfs ntfs3 bcachefs nilfs2".split()  # noqa: SIM905
+NETWORK = "nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split()  # noqa: SIM905
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "f2fs",
+        "jfs",
+        "reiserfs",
+        "vfat",
+        "exfat",
+        "ntfs",
+        "ntfs3",
+        "bcachefs",
+        "nilfs2",
+    ]
+)
+NETWORK = frozenset(
+NETWORK = "nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split()  # noqa: SIM905"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "9p", "afs", "wekafs"]
+)
+INSIDE = re.compile(r"/(proc|sys|dev|run|snap|var/snap|var/lib/(docker|containers|containerd|kubelet))(/|$)")
+SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - named, not written
+MAX = 200
+
+
+def parse_mountinfo(text: str) -> list[tuple[str, str, str, list[str]]]:
+    """(mount, device, type, options) of each line of /proc/self/mountinfo; see proc(5)."""
+    found = []
+    for line in text.splitlines():
+        left, dash, right = line.partition(" - ")
+        mount, tail = left.split(" "), right.split(" ")
+        if not dash or len(mount) < 6 or len(tail) < 3:
+            continue
+        flags = mount[5].split(",") + tail[2].split(",")  # of the mount, then of the filesystem
+        rest = sorted(set(flags) - {"rw", "ro"})
+        found.append((_unescape(mount[4]), _unescape(tail[1]), tail[0], ["ro" if "ro" in flags else "rw", *rest]))
+    return found
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), text)
+
+
+def wanted(mount: str, kind: str) -> bool:
+    """Whether a mount counts: a disk, a share, the root of a container, or a scratch directory in memory."""
+    if mount == "/":
+        return True
+    if kind == "tmpfs":
+        return mount in SCRATCH
+    return (kind in LOCAL or kind in NETWORK or kind.startswith("fuse.")) and not INSIDE.match(mount)
+
+
+def filesystem_facts(host: Host) -> list[dict[str, object]]:
+    """Space, inodes and flags by mount point. Shares are not measured: a dead server would hang the probe."""
+    text = host.read("/proc/self/mountinfo") or ""
+    seen = {}
+    for mount, device, kind, options in parse_mountinfo(text):  # the last mount of a place hides the others
+        seen[mount] = (device, kind, options)
+    found: list[dict[str, object]] = []
+    for mount, (device, kind, options) in sorted(seen.items()):
+        if not wanted(mount, kind) or len(found) >= MAX:
+            continue
+        shared = kind in NETWORK or kind.startswith("fuse.")
+        if not shared and not host.is_dir(mount) and host.live:  # one file bound into a container
+            continue
+        space = None if shared else host.space(mount)
+        found.append(
+            {
+                "mount": mount,
+                "device": device,
+                "type": kind,
+                "options": options,
+                "size": space.size if space else 0,
+                "free": space.free if space else 0,
+                "inodes": space.inodes if space else 0,
+                "inodes_free": space.inodes_free if space else 0,
+            }
+        )
+    return found
