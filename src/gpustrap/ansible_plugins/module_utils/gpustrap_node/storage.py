@@ -6,28 +6,8 @@ import re
 
 from .host import Host
 
-LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs vfat exfat ntfs ntfs3 bcachefs nilfs2".split()  # noqa: SIM905
-NETWORK = "nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split()  # noqa: SIM905
-        "ext2",
-        "ext3",
-        "ext4",
-        "xfs",
-        "btrfs",
-        "zfs",
-        "f2fs",
-        "jfs",
-        "reiserfs",
-        "vfat",
-        "exfat",
-        "ntfs",
-        "ntfs3",
-        "bcachefs",
-        "nilfs2",
-    ]
-)
-NETWORK = frozenset(
-NETWORK = "nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split()  # noqa: SIM905"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "beegfs", "gpfs", "9p", "afs", "wekafs"]
-)
+LOCAL = frozenset("ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs vfat exfat ntfs ntfs3 bcachefs nilfs2".split(" "))
+NETWORK = frozenset("nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split(" "))
 INSIDE = re.compile(r"/(proc|sys|dev|run|snap|var/snap|var/lib/(docker|containers|containerd|kubelet))(/|$)")
 SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - named, not written
 MAX = 200
