@@ -6,8 +6,8 @@ import re
 
 from .host import Host
 
-LOCAL = frozenset("ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs vfat exfat ntfs ntfs3 bcachefs nilfs2".split(" "))
-NETWORK = frozenset("nfs nfs4 cifs smb3 ceph glusterfs lustre beegfs gpfs 9p afs wekafs".split(" "))
+LOCAL = re.compile(r"^(ext[234]|xfs|btrfs|zfs|f2fs|jfs|reiserfs|vfat|exfat|ntfs3?|bcachefs|nilfs2)$")
+SHARED = re.compile(r"^(nfs4?|cifs|smb3|ceph|glusterfs|lustre|beegfs|gpfs|9p|afs|wekafs|fuse\..+)$")
 INSIDE = re.compile(r"/(proc|sys|dev|run|snap|var/snap|var/lib/(docker|containers|containerd|kubelet))(/|$)")
 SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - named, not written
 MAX = 200
@@ -37,7 +37,7 @@ def wanted(mount: str, kind: str) -> bool:
         return True
     if kind == "tmpfs":
         return mount in SCRATCH
-    return (kind in LOCAL or kind in NETWORK or kind.startswith("fuse.")) and not INSIDE.match(mount)
+    return bool(LOCAL.match(kind) or SHARED.match(kind)) and not INSIDE.match(mount)
 
 
 def filesystem_facts(host: Host) -> list[dict[str, object]]:
@@ -50,7 +50,7 @@ def filesystem_facts(host: Host) -> list[dict[str, object]]:
     for mount, (device, kind, options) in sorted(seen.items()):
         if not wanted(mount, kind) or len(found) >= MAX:
             continue
-        shared = kind in NETWORK or kind.startswith("fuse.")
+        shared = bool(SHARED.match(kind))
         if not shared and not host.is_dir(mount) and host.live:  # one file bound into a container
             continue
         space = None if shared else host.space(mount)
