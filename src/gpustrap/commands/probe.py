@@ -1,0 +1,88 @@
+"""Asks nodes something through a program that runs there: one connection and one round trip each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustrap.content import PACKAGE
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.node import Access, Node, Secrets
+from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.site import Site
+from gpustrap.site.access import load_access
+from gpustrap.ssh import payload
+from gpustrap.ssh.fanout import for_each
+from gpustrap.ssh.session import connect
+
+NODE_PACKAGE = PACKAGE / "ansible_plugins" / "module_utils" / "gpustrap_node"
+
+Request = dict[str, Any]
+
+
+def ask_nodes(
+    site: Site,
+    nodes: Sequence[Node],
+    *,
+    secrets: Secrets,
+    request: Request | Callable[[Node], Request],
+    entry: str = "gpustrap_node.main",
+    packages: Sequence[Path] = (NODE_PACKAGE,),
+    forks: int = 20,
+    timeout: float = 120,
+    progress: Progress = silent,
+) -> dict[str, dict[str, Any] | GpustrapError]:
+    """Ask every node, as root where its login may become root.
+
+    Args:
+        site: Has the known host keys, the site's key, and what enroll found out.
+        nodes: Which nodes.
+        secrets: Passwords of this run.
+        request: What to ask; a function of the node is called just before it is sent.
+        entry: ``package.module`` whose ``main(request)`` is called.
+        packages: Directories with the program, standard library only.
+        forks: Nodes asked at a time.
+        timeout: Seconds a node may take to answer.
+        progress: Told how it goes.
+
+    Returns:
+        For each node the whole response (``{"ok": true, "data": …}`` or ``{"ok": false, "error": …}``; from a node, so
+        not to be trusted), or why there is none.
+    """
+    code = payload.bundle(*packages)
+
+    def ask(node: Node) -> dict[str, Any]:
+        access = _access(site, node)
+        progress(Step(node.name, "connecting"))
+        with connect(node.endpoint, known_hosts=site.known_hosts, identity=site.ssh_key, secrets=secrets) as session:
+            progress(Step(node.name, "asking"))
+            answer = payload.ask(
+                session,
+                access=access,
+                secrets=secrets,
+                code=code,
+                entry=entry,
+                request=request(node) if callable(request) else request,
+                timeout=timeout,
+            )
+        progress(Step(node.name, "answered", done=True))
+        return answer
+
+    return for_each(nodes, ask, forks=forks, progress=progress)
+
+
+def _access(site: Site, node: Node) -> Access:
+    access = load_access(site, node.name)
+    if access is None:
+        raise GpustrapError(
+            Problem(
+                code="not-enrolled",
+                subject=f"node {node.name}",
+                message="is not enrolled, so nothing is known about getting in",
+                exit_code=ExitCode.UNREACHABLE,
+                remedy=f"gpustrap enroll {node.name}",
+            )
+        )
+    return access
