@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-try:  # on the node, as an Ansible module
-    from ansible.module_utils import gpustrap_apt as apt
-except ImportError:  # in the controller's tests
-    from gpustrap.ansible_plugins.module_utils import gpustrap_apt as apt
+from functools import partial
+from typing import Any, List, Sequence
+
+from . import gpustrap_apt as apt
+from .gpustrap_node import dpkg
+from .gpustrap_node.host import Host
 
 PYTHON_APT = "python3-apt"
 
 
-def ensure(runner, packages, may_remove, lock_timeout, check_mode, holder=apt.lock_holder, root="/"):
+def ensure(
+    runner: apt.Runner,
+    host: Host,
+    *,
+    packages: Sequence[str],
+    may_remove: Sequence[str],
+    lock_timeout: int,
+    check_mode: bool,
+    holder: apt.Holder | None = None,
+) -> dict[str, Any]:
     """Make apt healthy and say what is to be installed; the module's result."""
-    wanted = sorted(set(packages), key=packages.index)
-    apt.wait_for_cloud_init(runner, lock_timeout)
-    apt.wait_for_locks(runner, lock_timeout, holder=holder)
+    wanted = list(dict.fromkeys(packages))
+    apt.wait_for_cloud_init(runner, lock_timeout, host.root)
+    apt.wait_for_locks(runner, lock_timeout, holder or partial(apt.held_lock, host))
 
-    repaired = repair(runner, lock_timeout, check_mode, root)
-    known = apt.installed_packages(runner)
+    repaired = repair(runner, host, lock_timeout, check_mode)
+    known = apt.installed_packages(host)
     missing = apt.missing_packages(wanted, known)
     bindings = apt.missing_packages([PYTHON_APT], known)
-    result = {
-        "changed": bool(repaired),
+    if (missing or bindings) and not check_mode:
+        fetch(runner, host, missing + bindings, may_remove, lock_timeout)
+        if bindings:
+            apt.apt_get(runner, ["--no-install-recommends", "install", PYTHON_APT], lock_timeout)
+            missing = apt.missing_packages(wanted, apt.installed_packages(host))
+    later = foresee(runner, missing, bindings, may_remove, repaired) if check_mode else []
+    done = [*repaired, *("would follow: " + name for name in later)]
+    return {
+        "changed": bool(repaired or bindings or later),
         "repaired": repaired,
-        "install": missing,
-        "would_follow": [],
-        "claims": [{"kind": "package", "name": name} for name in claimed(wanted, missing)],
+        "install": [] if later else missing,
+        "would_follow": later,
+        "claims": claims(wanted, missing),
+        "diff": {"before": "", "after": "".join(line + "\n" for line in done)},
     }
-    if not missing and not bindings:
-        return result
-    if check_mode:
-        return foresee(runner, result, bindings, may_remove, repaired)
-    fetch(runner, missing + bindings, may_remove, lock_timeout, root)
-    if bindings:
-        apt.apt_get(runner, "install", "--no-install-recommends", PYTHON_APT, lock_timeout=lock_timeout)
-        result["changed"] = True
-        result["install"] = apt.missing_packages(wanted, apt.installed_packages(runner))
-    result["claims"] = [{"kind": "package", "name": name} for name in claimed(wanted, result["install"])]
-    return result
 
 
-def claimed(wanted, missing):
-    """Names of the wanted packages that are there, and of the bindings, which are ours too."""
-    return [PYTHON_APT] + [apt.split_spec(s)[0] for s in wanted if s not in missing and s != PYTHON_APT]
+def claims(wanted: Sequence[str], missing: Sequence[str]) -> list[dict[str, str]]:
+    """The wanted packages that are there, and the bindings, which are ours too."""
+    names = [PYTHON_APT, *(apt.split_spec(spec)[0] for spec in wanted if spec not in missing)]
+    return [{"kind": "package", "name": name} for name in dict.fromkeys(names)]
 
 
-def repair(runner, lock_timeout, check_mode, root):
+def repair(runner: apt.Runner, host: Host, lock_timeout: int, check_mode: bool) -> list[str]:
     """Finish what was interrupted and mend dependencies; one sentence for each, also when it only would be done."""
-    repaired = []
-    half = apt.half_installed(apt.installed_packages(runner))
+    repaired: List[str] = []
+    half = apt.half_installed(apt.installed_packages(host))
     unfinished = ""
-    if apt.interrupted(root) or half:
+    if dpkg.journal(host) or half:
         repaired.append("finished an interrupted dpkg run" + (": " + ", ".join(half) if half else ""))
         if check_mode:
             return repaired
@@ -58,31 +67,31 @@ def repair(runner, lock_timeout, check_mode, root):
         unfinished = output if code else ""
     broken = apt.check(runner)
     if broken:
-        repaired.append(mend_dependencies(runner, broken, lock_timeout, check_mode, root))
+        repaired.append(mend_dependencies(runner, host, broken, lock_timeout, check_mode))
     elif unfinished:
         raise apt.AptError("dpkg was interrupted and 'dpkg --configure -a' cannot finish it", apt.tail(unfinished))
     return repaired
 
 
-def mend_dependencies(runner, broken, lock_timeout, check_mode, root):
+def mend_dependencies(runner: apt.Runner, host: Host, broken: str, lock_timeout: int, check_mode: bool) -> str:
     """Install the dependencies that ``apt-get check`` misses, if that is all it takes."""
     expected = apt.expected_repair(broken)
     if not expected:
         raise apt.AptError("apt does not work on this node", apt.tail(broken))
-    if not check_mode and not apt.lists_are_fresh(runner.now(), root):
+    if not check_mode and not apt.lists_are_fresh(runner.now(), host.root):
         apt.update(runner, lock_timeout)
-    code, simulation = runner.run(["apt-get", "-s", "-q", "-f", "install"], timeout=300)
+    code, simulation = runner.run(["apt-get", "-s", "-q", "-f", "install"], apt.ASK_SECONDS)
     if code:
-        raise apt.AptError("apt's dependencies are broken and apt knows no repair", apt.tail(simulation))
+        raise apt.AptError("dependencies are broken and apt knows no repair", apt.tail(simulation))
     apt.refuse_unsafe_repair(simulation, expected)
     if not check_mode:
-        apt.apt_get(runner, "-f", "install", lock_timeout=lock_timeout)
+        apt.apt_get(runner, ["-f", "install"], lock_timeout)
     return "installed missing dependencies: " + ", ".join(apt.parse_simulation(simulation)[0])
 
 
-def fetch(runner, specs, may_remove, lock_timeout, root):
+def fetch(runner: apt.Runner, host: Host, specs: Sequence[str], may_remove: Sequence[str], lock_timeout: int) -> None:
     """Make sure that apt can install ``specs`` without removing anything; fetches lists when they are old."""
-    fresh = apt.lists_are_fresh(runner.now(), root)
+    fresh = apt.lists_are_fresh(runner.now(), host.root)
     if not fresh:
         apt.update(runner, lock_timeout)
     works, simulation = apt.simulate_install(runner, specs)
@@ -94,16 +103,15 @@ def fetch(runner, specs, may_remove, lock_timeout, root):
     apt.refuse_removals(simulation, may_remove)
 
 
-def foresee(runner, result, bindings, may_remove, repaired):
-    """Check mode: what apt can simulate now is left to Ansible's own task; the rest would follow."""
-    missing = result["install"]
+def foresee(
+    runner: apt.Runner,
+    missing: Sequence[str],
+    bindings: Sequence[str],
+    may_remove: Sequence[str],
+    repaired: Sequence[str],
+) -> list[str]:
+    """Check mode: what cannot be simulated yet and would follow; empty when Ansible's own task can simulate it."""
     works, simulation = apt.simulate_install(runner, missing) if missing else (True, "")
     if works:
         apt.refuse_removals(simulation, may_remove)
-    if bindings or repaired or not works:
-        result["install"] = []
-        result["would_follow"] = bindings + missing
-        result["changed"] = True
-        result["msg"] = "would follow: " + ", ".join(bindings + missing)
-        result["diff"] = {"before": "", "after": result["msg"] + "\n"}
-    return result
+    return [*bindings, *missing] if bindings or repaired or not works else []

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import tempfile
+from typing import Any, Callable, List, Sequence
 
 MARK = "# gpustrap"
 
@@ -16,7 +17,7 @@ class HostError(Exception):
     """What was asked for cannot be done here."""
 
 
-def read_text(path):
+def read_text(path: str) -> str:
     """Content of a file; empty when there is none."""
     try:
         with open(path, encoding="utf-8") as stream:
@@ -25,7 +26,7 @@ def read_text(path):
         return ""
 
 
-def write_text(path, text):
+def write_text(path: str, text: str) -> None:
     """Replace a file atomically, keeping its mode; in place where it is a mount (containers)."""
     mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else 0o644
     handle, scratch = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".gpustrap-")
@@ -44,7 +45,7 @@ def write_text(path, text):
             stream.write(text)
 
 
-def replace_link(path, target):
+def replace_link(path: str, target: str) -> None:
     """Point a symbolic link elsewhere, atomically."""
     scratch = path + ".gpustrap"
     if os.path.lexists(scratch):
@@ -56,7 +57,7 @@ def replace_link(path, target):
 # --- name ----------------------------------------------------------------------------------------------------------
 
 
-def hosts_with(hosts, name):
+def hosts_with(hosts: str, name: str) -> str:
     """``/etc/hosts`` in which ``name`` resolves: unchanged when any line names it, else with one line of ours.
 
     Without it every sudo waits for DNS. A line of ours for an older name is replaced; all others stay.
@@ -69,7 +70,13 @@ def hosts_with(hosts, name):
     return "\n".join([*lines, "127.0.1.1\t%s\t%s" % (names, MARK)]) + "\n"
 
 
-def name_node(name, check_mode, root="/", get=socket.gethostname, set_name=None):
+def name_node(
+    name: str,
+    check_mode: bool,
+    root: str = "/",
+    get: Callable[[], str] = socket.gethostname,
+    set_name: Callable[[str], None] = socket.sethostname,
+) -> dict[str, Any]:
     """Set the host name (empty: keep it) and make it resolve; the module's result."""
     hostname_file, hosts_file = os.path.join(root, "etc/hostname"), os.path.join(root, "etc/hosts")
     before = {"hostname": read_text(hostname_file).strip(), "running": get(), "hosts": read_text(hosts_file)}
@@ -83,7 +90,7 @@ def name_node(name, check_mode, root="/", get=socket.gethostname, set_name=None)
         if after["hostname"] != before["hostname"]:
             write_text(hostname_file, after["hostname"] + "\n")
         if after["running"] != before["running"]:
-            (set_name or socket.sethostname)(after["running"])
+            set_name(after["running"])
     return {
         "changed": before != after,
         "claims": [{"kind": "file", "name": "/etc/hostname"}] if name else [],
@@ -91,7 +98,7 @@ def name_node(name, check_mode, root="/", get=socket.gethostname, set_name=None)
     }
 
 
-def report(state):
+def report(state: dict[str, str]) -> str:
     """Text for ``--diff``."""
     return "hostname: %(hostname)s\nrunning: %(running)s\n%(hosts)s" % state
 
@@ -99,13 +106,13 @@ def report(state):
 # --- time zone -----------------------------------------------------------------------------------------------------
 
 
-def zone_of(link):
+def zone_of(link: str) -> str:
     """``/usr/share/zoneinfo/Europe/Berlin`` -> ``Europe/Berlin``; empty when it is something else."""
     _before, found, zone = link.partition("zoneinfo/")
     return zone if found else ""
 
 
-def set_timezone(name, check_mode, root="/"):
+def set_timezone(name: str, check_mode: bool, root: str = "/") -> dict[str, Any]:
     """Point ``/etc/localtime`` at the zone; keep ``/etc/timezone`` in step where there is one."""
     zones, link = os.path.join(root, "usr/share/zoneinfo"), os.path.join(root, "etc/localtime")
     text_file = os.path.join(root, "etc/timezone")
@@ -128,9 +135,9 @@ def set_timezone(name, check_mode, root="/"):
     }
 
 
-def suggestion(name, zones):
+def suggestion(name: str, zones: str) -> str:
     """A near miss, as ``; did you mean X?``, or nothing."""
-    known = []
+    known: List[str] = []
     for directory, _directories, files in os.walk(zones):
         known.extend(os.path.relpath(os.path.join(directory, file), zones) for file in files)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
@@ -139,20 +146,21 @@ def suggestion(name, zones):
 
 # --- units ---------------------------------------------------------------------------------------------------------
 
+Systemctl = Callable[[Sequence[str]], "tuple[int, str]"]
 PROPERTIES = "LoadState,UnitFileState,ActiveState,ConditionResult,ConditionTimestampMonotonic,FragmentPath"
 
 
-def parse_properties(text):
+def parse_properties(text: str) -> dict[str, str]:
     """``systemctl show`` -> property -> value."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def conditions(unit_text):
+def conditions(unit_text: str) -> list[str]:
     """The ``Condition…=`` lines of ``systemctl cat``: what may hold a unit back."""
     return re.findall(r"^Condition\w+=.+$", unit_text, re.MULTILINE)
 
 
-def run_unit(name, systemctl, check_mode):
+def run_unit(name: str, systemctl: Systemctl, check_mode: bool) -> dict[str, Any]:
     """Have a unit enabled and running, unless systemd's own conditions hold it back (time sync in a container).
 
     Args:
@@ -162,10 +170,10 @@ def run_unit(name, systemctl, check_mode):
     """
     unit = name if "." in name else name + ".service"
 
-    def show():
+    def show() -> dict[str, str]:
         return parse_properties(systemctl(["show", "--property", PROPERTIES, unit])[1])
 
-    def act(verb):
+    def act(verb: str) -> None:
         code, output = systemctl([verb, unit])
         if code:
             raise HostError("systemctl %s %s: %s" % (verb, unit, output.strip()))

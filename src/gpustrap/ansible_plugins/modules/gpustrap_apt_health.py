@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpustrap_apt import AptError, Runner
+from ansible.module_utils.gpustrap_apt_plan import ensure
+from ansible.module_utils.gpustrap_node.host import Host
+
 DOCUMENTATION = r"""
 module: gpustrap_apt_health
 short_description: Waits for, repairs within safe limits, and asks apt
@@ -64,12 +69,8 @@ claims:
   type: list
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_apt_plan import ensure
-from ansible.module_utils.gpustrap_apt import AptError, Runner
 
-
-def main():
+def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
@@ -82,6 +83,7 @@ def main():
     try:
         result = ensure(
             Runner(),
+            Host(),
             packages=module.params["packages"],
             may_remove=module.params["may_remove"],
             lock_timeout=module.params["lock_timeout"],

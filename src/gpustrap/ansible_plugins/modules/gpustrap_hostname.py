@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpustrap_host import name_node
+
 DOCUMENTATION = r"""
 module: gpustrap_hostname
 short_description: Sets the host name and makes it resolve
@@ -29,11 +32,8 @@ claims:
   type: list
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_host import name_node
 
-
-def main():
+def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={"name": {"type": "str", "default": ""}}, supports_check_mode=True)
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpustrap_host import HostError, set_timezone
+
 DOCUMENTATION = r"""
 module: gpustrap_timezone
 short_description: Sets the time zone
@@ -28,11 +31,8 @@ claims:
   type: list
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_host import HostError, set_timezone
 
-
-def main():
+def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={"name": {"type": "str", "required": True}}, supports_check_mode=True)
     try:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpustrap_host import HostError, run_unit
+
 DOCUMENTATION = r"""
 module: gpustrap_unit
 short_description: Has a unit enabled and running, unless its own conditions hold it back
@@ -34,15 +39,12 @@ claims:
   type: list
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_host import HostError, run_unit
 
-
-def main():
+def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={"name": {"type": "str", "required": True}}, supports_check_mode=True)
 
-    def systemctl(arguments):
+    def systemctl(arguments: Sequence[str]) -> tuple[int, str]:
         code, output, errors = module.run_command(["systemctl", "--no-pager", *arguments])
         return code, output + errors
 
