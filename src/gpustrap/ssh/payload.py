@@ -60,7 +60,7 @@ def ask(
     timeout: float = 120,
     limit: int = 8 * MIB,
 ) -> dict[str, Any]:
-    """Call ``main(request)`` of the module `entry` on the node, as root where the login may become root, else as the login.
+    """Call ``main(request)`` of the module `entry` on the node, as root where the login may become root.
 
     Args:
         session: A connection to it.
