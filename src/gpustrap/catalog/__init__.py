@@ -1,1 +1,1 @@
-"""Dated, sourced compatibility data and its loader."""
+"""Dated, sourced compatibility data."""

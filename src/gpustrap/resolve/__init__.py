@@ -1,1 +1,1 @@
-"""Pure functions: facts, request and catalog in; a plan or refusals out."""
+"""Decides what each node gets: pure functions of facts, request and catalog."""

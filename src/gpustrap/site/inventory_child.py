@@ -197,11 +197,8 @@ def _failure(kind: str, error: AnsibleError, *, where: str = "") -> dict[str, st
     """Say what failed and where; of a chain of errors the innermost knows the line."""
     found: BaseException | None = error
     while found is not None:
-        tag = (
-            found.obj
-            if isinstance(getattr(found, "obj", None), Origin)
-            else Origin.get_tag(getattr(found, "obj", None))
-        )
+        thing = getattr(found, "obj", None)
+        tag = thing if isinstance(thing, Origin) else Origin.get_tag(thing)
         if tag and tag.path and (tag.line_num or not where):
             where = f"{tag.path}:{tag.line_num}" if tag.line_num else str(tag.path)
         found = found.__cause__ or found.__context__

@@ -1,0 +1,57 @@
+"""What each part of the resolver is given and gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpustrap.catalog.schema import Catalog, Distro
+from gpustrap.errors import Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.facts import Facts
+from gpustrap.model.lock import Choice, NodeLock
+from gpustrap.model.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything a decision may rest on.
+
+    Attributes:
+        keep: The node's entry in the lock, where it was made for the same system.
+        same_request: That entry was made for the same request, too.
+        upgrade: Take the newest versions all the same.
+    """
+
+    name: str
+    facts: Facts
+    request: Request
+    catalog: Catalog
+    distro: Distro
+    keep: NodeLock | None
+    same_request: bool
+    upgrade: bool
+
+    def kept(self, role: str, variable: str) -> Any:  # noqa: ANN401 - role variables have every type
+        """The locked value of a role variable, None where nothing is kept."""
+        return self.keep.roles.get(role, {}).get(variable) if self.keep else None
+
+    def problem(self, code: str, message: str, remedy: str, *, evidence: str = "", usage: bool = False) -> Problem:
+        """A refusal about this node; ``usage`` where a variable itself is wrong."""
+        exit_code = ExitCode.USAGE if usage else ExitCode.REFUSED
+        return Problem(code, f"node {self.name}", message, exit_code, evidence, remedy)
+
+    @property
+    def proxy(self) -> dict[str, Any]:
+        """The proxies as roles take them: only what is set."""
+        proxy = self.request.proxy.model_dump(mode="json", exclude_none=True)
+        return {key: value for key, value in proxy.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One role's share of a plan. With problems, the rest does not count."""
+
+    choices: tuple[Choice, ...] = ()
+    variables: dict[str, Any] | None = None
+    problems: tuple[Problem, ...] = ()

@@ -1,0 +1,131 @@
+"""Reads, writes and compares ``gpustrap.lock.yml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.lock import Lock, NodeLock
+from gpustrap.model.site import Site
+from gpustrap.site.files import write_atomically
+
+VERSION = 1
+HEADER = """\
+# Written by `gpustrap plan`, read by `gpustrap apply`. Commit it; do not edit it: change the inventory and plan again.
+"""
+
+
+def read_lock(site: Site) -> Lock | None:
+    """The site's lock; None where there is none yet.
+
+    Raises:
+        GpustrapError: It is broken, or a newer gpustrap wrote it.
+    """
+    try:
+        data = yaml.safe_load(site.lock.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _broken(site, "cannot be read", str(error)) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise _broken(site, "is no YAML", str(error), line=mark.line + 1 if mark else None) from error
+    version = data.get("version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise GpustrapError(
+            Problem(
+                code="lock-newer",
+                subject=f"lock {site.lock}",
+                message=f"a newer gpustrap wrote it: version {version}, this one reads {VERSION}",
+                exit_code=ExitCode.USAGE,
+                remedy="update gpustrap",
+            )
+        )
+    try:
+        return Lock.model_validate(data)
+    except ValidationError as error:
+        words = "\n".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()[:5])
+        raise _broken(site, "is no lock", words) from error
+
+
+def _broken(site: Site, what: str, evidence: str, *, line: int | None = None) -> GpustrapError:
+    return GpustrapError(
+        Problem(
+            code="lock-broken",
+            subject=f"lock {site.lock}" + (f":{line}" if line else ""),
+            message=f"it {what}",
+            exit_code=ExitCode.USAGE,
+            evidence=evidence,
+            remedy=f"git checkout {site.lock.name}, or remove it and run gpustrap plan",
+        )
+    )
+
+
+def dump_lock(lock: Lock) -> str:
+    """The text of a lock: nodes sorted, no dates, so that the same plan is the same file."""
+    data = lock.model_dump(mode="json", exclude_defaults=False)
+    data["nodes"] = {name: _tidy(data["nodes"][name]) for name in sorted(data["nodes"])}
+    body = yaml.safe_dump(data, sort_keys=False, default_flow_style=False, allow_unicode=True, width=120)
+    return HEADER + str(body)
+
+
+def _tidy(node: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what says nothing: a choice that is no stand-in."""
+    choices = [{k: v for k, v in choice.items() if (k, v) != ("simulated", False)} for choice in node["choices"]]
+    return node | {"choices": choices}
+
+
+def write_lock(site: Site, lock: Lock) -> None:
+    """Write the lock in one step; it is meant to be committed and read by others."""
+    write_atomically(site.lock, dump_lock(lock), mode=0o644)
+
+
+def diff_locks(old: Lock | None, new: Lock) -> tuple[str, ...]:
+    """What changes from one lock to the next, a line for a person each; none where nothing does."""
+    before = old.nodes if old else {}
+    lines = []
+    for name in sorted(before.keys() | new.nodes.keys()):
+        if name not in before:
+            lines.append(f"+ {name}: new, {new.nodes[name].os}")
+        elif name not in new.nodes:
+            lines.append(f"- {name}: no longer in the inventory")
+        else:
+            lines += [f"~ {name}: {line}" for line in _node_changes(before[name], new.nodes[name])]
+    return tuple(lines)
+
+
+def _node_changes(old: NodeLock, new: NodeLock) -> Iterator[str]:
+    if old.os != new.os:
+        yield f"os {old.os} -> {new.os}"
+    elif old.system_digest != new.system_digest:
+        yield "its hardware changed"
+    for role in [*old.roles, *(r for r in new.roles if r not in old.roles)]:
+        if role not in new.roles:
+            yield f"role {role} goes"
+        elif role not in old.roles:
+            yield f"role {role} comes"
+        else:
+            yield from _variable_changes(old.roles[role], new.roles[role])
+
+
+def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield f"{name} {_short(old.get(name))} -> {_short(new.get(name))}"
+
+
+def _short(value: object) -> str:
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(v, dict) and {"name", "version"} == v.keys() for v in value)
+    ):
+        return " ".join(f"{v['name']}={v['version']}" for v in value)
+    if isinstance(value, list):
+        return " ".join(map(_short, value)) or "none"
+    return "none" if value in (None, "", {}) else str(value)
