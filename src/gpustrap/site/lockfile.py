@@ -120,12 +120,8 @@ def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]
 
 
 def _short(value: object) -> str:
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(v, dict) and {"name", "version"} == v.keys() for v in value)
-    ):
-        return " ".join(f"{v['name']}={v['version']}" for v in value)
     if isinstance(value, list):
         return " ".join(map(_short, value)) or "none"
+    if isinstance(value, dict) and value.keys() == {"name", "version"}:
+        return f"{value['name']}={value['version']}"
     return "none" if value in (None, "", {}) else str(value)
