@@ -6,4 +6,6 @@ from collections.abc import Callable
 
 import typer
 
-VERBS: tuple[Callable[[typer.Typer], None], ...] = ()
+from gpustrap.cli import report, verify
+
+VERBS: tuple[Callable[[typer.Typer], None], ...] = (verify.add, report.add)

@@ -130,7 +130,8 @@ def container(node: Node, _args: dict[str, Any]) -> Finding:
         finding = _run_containers(node, repair)
     except rootfs.NoRootfsError as error:
         finding = failed("no test image could be made of the node's files", str(error))
-    after = remove_ours(node)
+    with node.cleaning():
+        after = remove_ours(node)
     if after and finding.verdict == "pass":
         return failed("the test container ran, but cannot be removed", after, repair)
     return finding

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 EVIDENCE_CHARACTERS = 1500
+GRACE = 30
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -91,10 +92,12 @@ def _text(data: bytes) -> str:
 class Node:
     """What a check may use.
 
+    Cleaning up may take `GRACE` seconds past the deadline: what we made must go even when there was no time to use it.
+
     Attributes:
         name: Inventory name, for remedies.
         run_id: Labels everything that this run makes.
-        deadline: On the monotonic clock; no command runs past it.
+        deadline: On the monotonic clock; no check's command runs past it.
         root: Where files are read from; ``/`` except in tests.
         execute: Runs one command.
     """
@@ -113,6 +116,15 @@ class Node:
         if left <= 0:
             return Result(None, problem=f"{argv[0]} not started: the time for all checks is used up")
         return self.execute(argv, min(timeout, left), stdin, environment)
+
+    @contextlib.contextmanager
+    def cleaning(self) -> Iterator[None]:
+        """Within, commands may run past the deadline by the grace."""
+        deadline, self.deadline = self.deadline, max(self.deadline, time.monotonic() + GRACE)
+        try:
+            yield
+        finally:
+            self.deadline = deadline
 
     def path(self, absolute: str) -> Path:
         """A path of the node."""

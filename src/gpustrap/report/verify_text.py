@@ -1,0 +1,69 @@
+"""The checks of nodes, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.report.escape import one_line, visible
+from gpustrap.report.view import VERDICT_TONES, Tone, counted, duration
+
+STYLES: dict[Tone, str] = {"good": "green", "warn": "yellow", "bad": "red", "idle": "dim"}
+MARKS: dict[Tone, str] = {"good": "✓", "warn": "!", "bad": "✗", "idle": "-"}
+EVIDENCE_LINES = 12
+
+
+def mark(tone: Tone, word: str) -> Text:
+    """A sign and a word, in the tone's colour."""
+    return Text(f"{MARKS[tone]} {word}", style=STYLES[tone])
+
+
+def render(nodes: Iterable[NodeChecks]) -> RenderableType:
+    """A block for each node: a table of its checks, and under it what each problem said and what to do."""
+    parts: list[RenderableType] = []
+    for node in nodes:
+        parts += [_heading(node), _table(node), *_problems(node), Text()]
+    return Group(*parts)
+
+
+def _heading(node: NodeChecks) -> Text:
+    bad = sum(c.verdict is Verdict.FAIL for c in node.checks)
+    warnings = sum(c.verdict is Verdict.WARN for c in node.checks)
+    counts = [counted(len(node.checks), "check")]
+    counts += [f"{bad} failed"] * bool(bad) + [counted(warnings, "warning")] * bool(warnings)
+    verdict = mark(VERDICT_TONES[node.verdict], node.verdict.value)
+    return Text.assemble((one_line(node.node), "bold"), "  ", verdict, (f"  {', '.join(counts)}", "dim"))
+
+
+def _table(node: NodeChecks) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("  Verdict", no_wrap=True)
+    table.add_column("Check", overflow="fold")
+    table.add_column("Time", justify="right", no_wrap=True)
+    table.add_column("Reason", overflow="fold")
+    for check in node.checks:
+        verdict = Text.assemble("  ", mark(VERDICT_TONES[check.verdict], check.verdict.value))
+        name = Text.assemble(one_line(check.title), (" (simulated)" if check.simulated else "", "magenta"))
+        table.add_row(verdict, name, duration(check.seconds), Text(one_line(check.reason)))
+    return table
+
+
+def _problems(node: NodeChecks) -> Iterable[Text]:
+    for check in node.checks:
+        if check.verdict in {Verdict.FAIL, Verdict.WARN} and (check.evidence or check.remedy):
+            yield from _problem(check)
+
+
+def _problem(check: Check) -> Iterable[Text]:
+    yield Text(f"  {one_line(check.title)}:", style=STYLES[VERDICT_TONES[check.verdict]])
+    lines = visible(check.evidence.strip()).splitlines()
+    for line in lines[:EVIDENCE_LINES]:
+        yield Text(f"    │ {line}", style="dim")
+    if len(lines) > EVIDENCE_LINES:
+        yield Text(f"    │ … {counted(len(lines) - EVIDENCE_LINES, 'more line')}", style="dim")
+    if check.remedy:
+        yield Text.assemble("    ", ("Next:", "bold"), f" {one_line(check.remedy)}")

@@ -1,0 +1,194 @@
+"""One run as every kind of report shows it: data apart from drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.lock import Choice, Lock
+from gpustrap.model.run import NodeRun, Outcome, RunSummary
+
+Tone = Literal["good", "warn", "bad", "idle"]
+
+VERDICT_TONES: dict[Verdict, Tone] = {
+    Verdict.PASS: "good",
+    Verdict.WARN: "warn",
+    Verdict.FAIL: "bad",
+    Verdict.SKIP: "idle",
+}
+OUTCOME_TONES: dict[Outcome, Tone] = {
+    Outcome.CHANGED: "good",
+    Outcome.UNCHANGED: "good",
+    Outcome.WOULD_CHANGE: "warn",
+    Outcome.FAILED: "bad",
+    Outcome.UNREACHABLE: "bad",
+    Outcome.UNKNOWN: "bad",
+    Outcome.NOT_RUN: "idle",
+}
+OUTCOME_WORDS: dict[Outcome, str] = {
+    Outcome.CHANGED: "changed",
+    Outcome.UNCHANGED: "nothing to change",
+    Outcome.WOULD_CHANGE: "would change",
+    Outcome.FAILED: "failed",
+    Outcome.UNREACHABLE: "unreachable",
+    Outcome.UNKNOWN: "state unknown",
+    Outcome.NOT_RUN: "not run",
+}
+OUTCOME_STEPS: dict[Outcome, str] = {
+    Outcome.FAILED: "gpustrap apply {node}",
+    Outcome.UNREACHABLE: "gpustrap inspect {node}",
+    Outcome.UNKNOWN: "gpustrap apply {node} --full",
+    Outcome.NOT_RUN: "gpustrap apply {node}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """Something for a person to do."""
+
+    node: str
+    what: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node of the run."""
+
+    run: NodeRun
+    outcome: str
+    tone: Tone
+    os: str
+    choices: tuple[Choice, ...]
+    checks: tuple[Check, ...]
+    verdict: Verdict | None
+
+    @property
+    def name(self) -> str:
+        """Inventory name."""
+        return self.run.node
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether the node has what the lock gives it; else that is still to come."""
+        return self.run.outcome in {Outcome.CHANGED, Outcome.UNCHANGED}
+
+    @property
+    def verdict_tone(self) -> Tone:
+        """The tone of the verdict; idle when the node was not verified."""
+        return VERDICT_TONES[self.verdict] if self.verdict else "idle"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether anything of this node rests on a stand-in."""
+        return any(c.simulated for c in self.choices) or any(c.simulated for c in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run."""
+
+    summary: RunSummary
+    headline: str
+    tone: Tone
+    started: str
+    nodes: tuple[NodeView, ...]
+    steps: tuple[NextStep, ...]
+    tool: str
+
+    @property
+    def asked(self) -> str:
+        """What was asked, in words."""
+        what = "Check what an apply would change on" if self.summary.check else "Apply the lock to"
+        tags = f", only {', '.join(self.summary.tags)}" if self.summary.tags else ""
+        return f"{what} {counted(len(self.nodes), 'node')}{tags}"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether anything rests on a stand-in."""
+        return self.summary.simulated or any(n.simulated for n in self.nodes)
+
+
+def view_run(summary: RunSummary, lock: Lock | None) -> RunView:
+    """Put together what a report shows.
+
+    Args:
+        summary: The run.
+        lock: The lock it used; None when there is none any more.
+    """
+    checks = {c.node: c for c in summary.checks}
+    nodes = tuple(_view_node(run, lock, checks.get(run.node)) for run in summary.nodes)
+    return RunView(
+        summary=summary,
+        headline=_headline(nodes),
+        tone=_worst([n.tone for n in nodes] + [n.verdict_tone for n in nodes if n.verdict]),
+        started=_moment(summary.started),
+        nodes=nodes,
+        steps=tuple(step for node in nodes for step in _steps(node)),
+        tool=lock.tool if lock else "",
+    )
+
+
+def _view_node(run: NodeRun, lock: Lock | None, checks: NodeChecks | None) -> NodeView:
+    entry = lock.nodes.get(run.node) if lock else None
+    return NodeView(
+        run=run,
+        outcome=OUTCOME_WORDS[run.outcome],
+        tone=OUTCOME_TONES[run.outcome],
+        os=entry.os if entry else "",
+        choices=entry.choices if entry else (),
+        checks=checks.checks if checks else (),
+        verdict=checks.verdict if checks else None,
+    )
+
+
+def _headline(nodes: tuple[NodeView, ...]) -> str:
+    counts = Counter(n.run.outcome for n in nodes)
+    parts = [f"{counts[o]} {OUTCOME_WORDS[o]}" for o in Outcome if counts[o]]
+    verdicts = Counter(n.verdict for n in nodes if n.verdict)
+    words = {Verdict.PASS: "verified", Verdict.WARN: "verified with warnings", Verdict.FAIL: "failed verification"}
+    proved = [f"{verdicts[v]} {word}" for v, word in words.items() if verdicts[v]]
+    return f"{counted(len(nodes), 'node')}: " + "; ".join(", ".join(p) for p in (parts, proved) if p)
+
+
+def _worst(tones: list[Tone]) -> Tone:
+    order: tuple[Tone, ...] = ("bad", "warn", "good", "idle")
+    return min(tones, key=order.index, default="idle")
+
+
+def _steps(node: NodeView) -> list[NextStep]:
+    steps = []
+    if node.run.outcome in OUTCOME_STEPS:
+        failure = node.run.failure
+        what = f"{failure.role}: {failure.task}" if failure else node.outcome
+        hint = failure.hint if failure and failure.hint else OUTCOME_STEPS[node.run.outcome].format(node=node.name)
+        steps.append(NextStep(node.name, what, hint))
+    steps += [
+        NextStep(node.name, check.title, check.remedy or f"gpustrap verify {node.name}")
+        for check in node.checks
+        if check.verdict in {Verdict.FAIL, Verdict.WARN}
+    ]
+    return steps
+
+
+def _moment(iso: str) -> str:
+    try:
+        return datetime.fromisoformat(iso).strftime("%-d %B %Y, %H:%M UTC")
+    except ValueError:
+        return iso
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: ``0.4 s``, ``12 s``, ``3 min 05 s``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+
+
+def counted(number: int, word: str, words: str = "") -> str:
+    """``1 node``, ``2 nodes``; another plural than with s is given."""
+    return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
