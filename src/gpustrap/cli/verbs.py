@@ -6,6 +6,6 @@ from collections.abc import Callable
 
 import typer
 
-from gpustrap.cli import report, verify
+from gpustrap.cli import lab, report, verify
 
-VERBS: tuple[Callable[[typer.Typer], None], ...] = (verify.add, report.add)
+VERBS: tuple[Callable[[typer.Typer], None], ...] = (lab.add, verify.add, report.add)

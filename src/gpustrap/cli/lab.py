@@ -1,0 +1,129 @@
+"""``gpustrap lab``: throw-away nodes on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from gpustrap.cli.options import FormatOption
+from gpustrap.cli.output import Format, clean, emit, stderr, stdout
+from gpustrap.cli.progress import progress
+from gpustrap.model.site import Site
+
+LabOption = Annotated[str, typer.Option("--lab", envvar="GPUSTRAP_LAB", help="Which lab.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+BareOption = Annotated[bool, typer.Option("--bare", help="Without python3, as some minimal installations come.")]
+
+lab_app = typer.Typer(
+    help="Throw-away nodes in containers on this machine, reached over real SSH.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.add_typer(lab_app, name="lab")
+
+
+@lab_app.command(
+    epilog="Try: gpustrap lab up --site my-site --standins && cd my-site && "
+    'gpustrap enroll --accept-new --password-fd 3 3< "$(gpustrap lab password-file)"'
+)
+def up(
+    *,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NODE:OS]...",
+            help="Nodes to start; node1:debian13 node2:debian12 if left out. "
+            "Systems: debian12, debian13, ubuntu2204, ubuntu2404, ubuntu2604.",
+        ),
+    ] = None,
+    lab: LabOption = "lab",
+    site: Annotated[Path | None, typer.Option("--site", help="Put the nodes into the inventory of this site.")] = None,
+    bare: BareOption = False,
+    standins: Annotated[
+        bool, typer.Option("--standins", help="Serve stand-ins for what is out of reach; results say 'simulated'.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Start nodes, or those of them that do not run yet.
+
+    A node looks like a freshly installed server: systemd, sshd, user ubuntu with a random password and sudo.
+    """
+    from gpustrap.commands import lab as commands
+
+    with progress("lab up") as say:
+        started = commands.up(
+            nodes or (), lab=lab, site=Site(site) if site else None, bare=bare, standins=standins, progress=say
+        )
+    table = Table("node", "system", "address", "user", "host key (ed25519)", box=None)
+    for node in started:
+        table.add_row(node.name, node.os, node.address, node.user, node.host_key_fingerprint)
+    names = ("lab", "name", "os", "address", "user", "host_key_fingerprint")
+    emit([{name: getattr(node, name) for name in names} for node in started], table, form)
+    which = "" if lab == "lab" else f" --lab {lab}"
+    where = f" --site {site}" if site else ""
+    stderr.print(
+        clean(
+            f'Enrol: gpustrap enroll{where} --accept-new --password-fd 3 3< "$(gpustrap lab password-file{which})"\n'
+            f"Remove: gpustrap lab down{which}"
+        ),
+        soft_wrap=True,
+    )
+
+
+@lab_app.command()
+def down(lab: LabOption = "lab") -> None:
+    """Remove a lab: nodes, volumes, bridge, snapshots, and its nodes from sites. Images are kept."""
+    from gpustrap.commands import lab as commands
+
+    with progress("lab down") as say:
+        gone = commands.down(lab, say)
+    stderr.print(clean(f"Removed: {', '.join(gone) or 'nothing; there was no such lab'}"))
+
+
+@lab_app.command()
+def status(form: FormatOption = Format.TABLE) -> None:
+    """Show the containers of every lab on this machine, also what a crash left behind."""
+    from gpustrap.commands import lab as commands
+
+    found = commands.status()
+    table = Table("lab", "node", "system", "address", "state", box=None)
+    for one in found:
+        table.add_row(one.lab, one.name, one.os, one.address, one.state)
+    names = ("lab", "name", "os", "address", "state")
+    emit([{name: getattr(one, name) for name in names} for one in found], table, form)
+
+
+@lab_app.command()
+def shell(node: NodeArgument, lab: LabOption = "lab") -> None:
+    """Open a root shell in a node."""
+    from gpustrap.commands import lab as commands
+
+    raise typer.Exit(commands.shell(node, lab))
+
+
+@lab_app.command("password-file")
+def password_file(lab: LabOption = "lab") -> None:
+    """Print the path of the file that holds the password of user ubuntu on the lab's nodes."""
+    from gpustrap.commands import lab as commands
+
+    stdout.print(str(commands.password_file(lab)), markup=False, soft_wrap=True)
+
+
+@lab_app.command()
+def image(
+    system: Annotated[str, typer.Argument(metavar="OS", help="debian12, debian13, ubuntu2204, ubuntu2404, ubuntu2604")],
+    bare: BareOption = False,
+) -> None:
+    """Make sure the image of a system exists, and print its reference."""
+    from gpustrap.commands import lab as commands
+
+    with progress("lab image") as say:
+        reference = commands.image(system, bare=bare, progress=say)
+    stdout.print(reference, markup=False, soft_wrap=True)

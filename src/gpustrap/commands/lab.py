@@ -1,0 +1,99 @@
+"""The use-cases of the lab: start it, look at it, remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpustrap.errors import Problem
+from gpustrap.lab import images, inventory, preflight, state
+from gpustrap.lab.engine import Engine, refusal
+from gpustrap.lab.manager import DEFAULT_LAB, Lab, LabNode, NodeSpec, Status, all_statuses
+from gpustrap.model.progress import Progress, silent
+from gpustrap.model.site import Site
+
+DEFAULT_NODES = ("node1:debian13", "node2:debian12")
+
+
+def parse_spec(text: str, *, bare: bool = False) -> NodeSpec:
+    """Read ``NODE:OS``; the system may be left out.
+
+    Raises:
+        GpustrapError: It has more than one colon, or nothing before it.
+    """
+    name, _, os_name = text.partition(":")
+    if not name or ":" in os_name:
+        raise refusal("lab-spec-invalid", f"argument {text!r}", "a node is given as NODE:OS", remedy="node1:debian13")
+    return NodeSpec(name, os_name or "debian13", bare=bare)
+
+
+def up(
+    nodes: Sequence[str] = (),
+    *,
+    lab: str = DEFAULT_LAB,
+    site: Site | None = None,
+    bare: bool = False,
+    standins: bool = False,
+    progress: Progress = silent,
+) -> tuple[LabNode, ...]:
+    """Start a lab and, if a site is given, put its nodes there.
+
+    Raises:
+        GpustrapError: Containers cannot run here, or one does not start.
+    """
+    specs = [parse_spec(text, bare=bare) for text in nodes or DEFAULT_NODES]
+    laboratory = Lab(lab)
+    started = laboratory.up(specs, progress)
+    variables = laboratory.standins(sorted({spec.os for spec in specs}), progress) if standins else None
+    if site is not None:
+        inventory.write(site, started, variables)
+        laboratory.remember_site(site.root)
+    return started
+
+
+def down(lab: str = DEFAULT_LAB, progress: Progress = silent) -> tuple[str, ...]:
+    """Remove a lab, also what a crash left of it, and its nodes from the sites they were written to."""
+    laboratory = Lab(lab)
+    for root in laboratory.sites():
+        inventory.remove(Site(root))
+    return laboratory.down(progress)
+
+
+def status() -> tuple[Status, ...]:
+    """The containers of every lab on this machine."""
+    return all_statuses()
+
+
+def shell(node: str, lab: str = DEFAULT_LAB) -> int:
+    """Open a root shell in a node on this terminal and give its exit status."""
+    there = Lab(lab).node(node)
+    return there.engine.interactive(
+        ("exec", "--interactive", "--tty", "--workdir=/root", there.container, "bash", "-l")
+    )
+
+
+def password_file(lab: str = DEFAULT_LAB) -> Path:
+    """The file with the password of ``ubuntu``; its first line is the password.
+
+    Raises:
+        GpustrapError: There is no such lab.
+    """
+    path = state.password_file(lab)
+    if not path.is_file():
+        raise refusal("lab-no-such-lab", f"lab {lab}", "has no nodes", remedy=f"gpustrap lab up --lab {lab}")
+    return path
+
+
+def image(os_name: str, *, bare: bool = False, progress: Progress = silent) -> str:
+    """Make sure a node image exists and give its reference.
+
+    Raises:
+        GpustrapError: It cannot be made.
+    """
+    preflight.require()
+    return images.ensure(Engine.start(), os_name, bare=bare, progress=progress)
+
+
+def missing() -> tuple[Problem, ...]:
+    """What this machine lacks to run labs."""
+    return preflight.missing()

@@ -1,0 +1,44 @@
+# What a node's container runs before systemd takes over as PID 1. $1 names the node: lab/node.
+# Bind mounts of the container engine are undone so that the node finds the tree of a fresh machine.
+set -eu
+
+# cgroup v1 host: the engine binds the host's whole systemd hierarchy over the private one, and
+# leaves the controllers read-only; docker in the node needs both as a machine has them.
+if [ -d /sys/fs/cgroup/systemd ]; then
+    umount /sys/fs/cgroup/systemd/release_agent 2>/dev/null || :
+    umount /sys/fs/cgroup/systemd 2>/dev/null || :
+    for mount in /sys/fs/cgroup/*; do
+        [ -L "$mount" ] || mount -o remount,rw,bind "$mount" 2>/dev/null || :
+    done
+else
+    mount -o remount,rw,bind /sys/fs/cgroup 2>/dev/null || :
+fi
+
+# The node's own network settings are its own; the rest of /proc/sys stays read-only.
+mount --bind /proc/sys/net /proc/sys/net
+mount -o remount,rw,bind /proc/sys/net
+
+# This machine's PCI devices and GPUs are not the node's.
+for mask in /sys/bus/pci/devices /proc/driver/nvidia; do
+    [ ! -d "$mask" ] || mount -t tmpfs -o ro,size=4k,mode=555 masked "$mask"
+done
+
+# Ordinary files again, so that they can be replaced as on a machine. Written once per node: what
+# the node makes of them later survives its reboots.
+seen=$(cat /var/lib/lab-node 2>/dev/null || :)
+resolv=$(cat /etc/resolv.conf)
+for file in hosts hostname resolv.conf; do
+    umount "/etc/$file" 2>/dev/null || :
+done
+if [ "$seen" != "$1" ]; then
+    name=${1##*/}
+    printf '%s\n' "$resolv" >/etc/resolv.conf
+    printf '%s\n' "$name" >/etc/hostname
+    printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n' "$name" >/etc/hosts
+    printf '%s\n' "$1" >/var/lib/lab-node
+    # A node started from another's snapshot is a machine of its own.
+    : >/etc/machine-id
+    rm -f /etc/ssh/ssh_host_*
+fi
+
+exec /lib/systemd/systemd

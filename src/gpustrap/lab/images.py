@@ -1,0 +1,248 @@
+"""Node images: Debian built from this machine's own apt configuration, Ubuntu pulled from a registry.
+
+An image is kept in the engine's storage under a hash of its recipe, so that it is built once per machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from gpustrap.lab import apt_host, state
+from gpustrap.lab.engine import LABEL_OS, LABEL_RECIPE, Engine, EngineError, refusal
+from gpustrap.model.progress import Progress, Step, silent
+
+DEBIAN = {"debian12": "bookworm", "debian13": "trixie"}
+UBUNTU = {"ubuntu2204": "22.04", "ubuntu2404": "24.04", "ubuntu2604": "26.04"}
+OS_NAMES = (*DEBIAN, *UBUNTU)
+
+REGISTRY_VARIABLE = "GPUSTRAP_LAB_REGISTRY"
+DEFAULT_REGISTRY = "docker.io/library"
+PULL_SECONDS = 90
+
+PACKAGES = (
+    "ca-certificates",
+    "dbus",
+    "iproute2",
+    "kmod",
+    "libpam-systemd",
+    "netbase",
+    "openssh-server",
+    "procps",
+    "sudo",
+    "systemd",
+    "systemd-sysv",
+    "tzdata",
+)
+PYTHON = "python3"
+DPKG_OPTIONS = (
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+_FILES = files("gpustrap.lab") / "files"
+
+
+def file_text(name: str) -> str:
+    """The text of a file that is handed to nodes."""
+    return (_FILES / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything an image is made of.
+
+    Attributes:
+        os: Its name here, e.g. ``debian13``.
+        packages: Installed beyond the minimal system.
+        sources: deb822 text, or empty for the default of what makes the image.
+        options: Lines for apt.conf.
+        overlay: A tar archive laid over the tree before the provisioning script runs.
+    """
+
+    os: str
+    packages: tuple[str, ...]
+    sources: str
+    options: tuple[str, ...]
+    overlay: bytes
+
+    @property
+    def digest(self) -> str:
+        """Names the image: changes when anything in it may."""
+        parts = (self.os, *self.packages, self.sources, *self.options, *DPKG_OPTIONS, file_text("provision.sh"))
+        return hashlib.sha256("\0".join(parts).encode() + self.overlay).hexdigest()[:16]
+
+    @property
+    def reference(self) -> str:
+        """Image name in the engine's storage."""
+        return f"localhost/gpustrap-lab/{self.os}:{self.digest}"
+
+
+def recipe(os_name: str, *, bare: bool) -> Recipe:
+    """The recipe of an image on this machine.
+
+    Raises:
+        GpustrapError: No such operating system.
+    """
+    if os_name not in OS_NAMES:
+        raise refusal(
+            "image-unknown",
+            f"image {os_name}",
+            "the lab has no such operating system",
+            remedy=f"choose one of {', '.join(OS_NAMES)}",
+        )
+    archive = apt_host.find_archive() if os_name in DEBIAN else None
+    return Recipe(
+        os=os_name,
+        packages=PACKAGES if bare else (*PACKAGES, PYTHON),
+        sources=archive.sources(DEBIAN[os_name]) if archive else "",
+        options=apt_host.apt_options(),
+        overlay=overlay(apt_host.certificates(), apt_host.proxies(), apt_host.apt_options()),
+    )
+
+
+def overlay(certificates: tuple[Path, ...], proxies: tuple[str, ...], options: tuple[str, ...]) -> bytes:
+    """The files of a node that do not come from a package, the same bytes for the same input."""
+    content = {
+        "etc/ssh/sshd_config.d/50-lab.conf": file_text("sshd.conf").encode(),
+        "etc/systemd/system/lab-ssh-host-keys.service": file_text("lab-ssh-host-keys.service").encode(),
+        **{f"usr/local/share/ca-certificates/{path.name}": path.read_bytes() for path in certificates},
+    }
+    if proxies:
+        content["etc/environment"] = "".join(f"{line}\n" for line in proxies).encode()
+    if options:
+        content["etc/apt/apt.conf.d/90lab-host"] = "".join(f"{line}\n" for line in options).encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in content.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o644
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def ensure(engine: Engine, os_name: str, *, bare: bool = False, progress: Progress = silent) -> str:
+    """Make sure the image exists and give its reference.
+
+    Raises:
+        GpustrapError: It cannot be built, or its registry cannot be reached.
+    """
+    wanted = recipe(os_name, bare=bare)
+    if engine.exists("image", wanted.reference):
+        return wanted.reference
+    with state.lock("images"):
+        if not engine.exists("image", wanted.reference):
+            make = _debian if os_name in DEBIAN else _ubuntu
+            make(engine, wanted, progress)
+    return wanted.reference
+
+
+def _debian(engine: Engine, wanted: Recipe, progress: Progress) -> None:
+    progress(Step("", f"building the image of {wanted.os}; takes about a minute, only the first time"))
+    with tempfile.TemporaryDirectory(prefix="gpustrap-image-") as directory:
+        place = Path(directory)
+        place.chmod(0o755)  # apt's own user reads the sources
+        (place / "overlay.tar").write_bytes(wanted.overlay)
+        (place / "provision.sh").write_text(file_text("provision.sh"), encoding="utf-8")
+        sources = place / "debian.sources"
+        sources.write_text(wanted.sources, encoding="utf-8")
+        sources.chmod(0o644)
+        image = place / "image.tar"
+        _mmdebstrap(wanted, place, image)
+        progress(Step("", f"importing the image of {wanted.os}"))
+        _import(engine, wanted, image)
+    progress(Step("", f"image of {wanted.os} is ready"))
+
+
+def _mmdebstrap(wanted: Recipe, place: Path, image: Path) -> None:
+    command = (
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        f"--include={','.join(wanted.packages)}",
+        *(f"--aptopt={option}" for option in wanted.options),
+        *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
+        f"--customize-hook=tar-in {place}/overlay.tar /",
+        f'--customize-hook=chroot "$1" sh <{place}/provision.sh',
+        '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+        # mmdebstrap numbers the file; a machine of this release calls it debian.sources
+        '--customize-hook=cd "$1/etc/apt/sources.list.d" && for f in *debian.sources; do mv "$f" debian.sources; done'
+        if wanted.sources
+        else "--customize-hook=:",
+        DEBIAN[wanted.os],
+        str(image),
+        *((str(place / "debian.sources"),) if wanted.sources else ()),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, umask=0o022)
+    if done.returncode != 0:
+        raise refusal(
+            "image-build-failed",
+            f"image {wanted.os}",
+            "mmdebstrap could not build it from this machine's apt sources",
+            evidence="\n".join(done.stderr.strip().splitlines()[-12:]),
+            remedy="apt-get update   (must work on this machine first), then the same command again",
+        )
+
+
+def _import(engine: Engine, wanted: Recipe, image: Path) -> None:
+    labels = {LABEL_OS: wanted.os, LABEL_RECIPE: wanted.digest}
+    changes = [word for name, value in labels.items() for word in ("--change", f"LABEL {name}={value}")]
+    try:
+        engine.run("import", *changes, str(image), wanted.reference, timeout=300)
+    except EngineError as error:
+        raise refusal(
+            "image-build-failed", f"image {wanted.os}", "podman could not import it", evidence=error.words
+        ) from error
+
+
+def _ubuntu(engine: Engine, wanted: Recipe, progress: Progress) -> None:
+    base = f"{os.environ.get(REGISTRY_VARIABLE, DEFAULT_REGISTRY)}/ubuntu:{UBUNTU[wanted.os]}"
+    progress(Step("", f"pulling {base}"))
+    try:
+        engine.run("pull", "--quiet", base, timeout=PULL_SECONDS)
+    except EngineError as error:
+        raise refusal(
+            "image-not-reachable",
+            f"image {wanted.os}",
+            f"{base} cannot be pulled",
+            evidence="\n".join(error.words.splitlines()[-3:]),
+            remedy=f"use debian12 or debian13, or set {REGISTRY_VARIABLE} to a registry this machine reaches",
+        ) from error
+    progress(Step("", f"installing systemd and sshd into {base}; takes about a minute, only the first time"))
+    provision(engine, base, wanted)
+    progress(Step("", f"image of {wanted.os} is ready"))
+
+
+def provision(engine: Engine, base: str, wanted: Recipe) -> None:
+    """Make a node image out of an image that a registry serves.
+
+    Raises:
+        GpustrapError: A step in the container failed.
+    """
+    install = (
+        "export DEBIAN_FRONTEND=noninteractive; cat >/tmp/overlay.tar; tar -C / -xf /tmp/overlay.tar; "
+        "rm /tmp/overlay.tar; apt-get -q update && "
+        f'apt-get -q install -y --no-install-recommends {" ".join(wanted.packages)} && exec sh -c "$1"'
+    )
+    container = engine.run(
+        "create", "--interactive", "--network=host", base, "sh", "-c", install, "provision", file_text("provision.sh")
+    )
+    labels = {LABEL_OS: wanted.os, LABEL_RECIPE: wanted.digest}
+    changes = [word for name, value in labels.items() for word in ("--change", f"LABEL {name}={value}")]
+    try:
+        engine.run("start", "--attach", "--interactive", container, stdin=wanted.overlay, timeout=600)
+        engine.run("commit", "--quiet", *changes, container, wanted.reference, timeout=300)
+    except EngineError as error:
+        raise refusal(
+            "image-build-failed", f"image {wanted.os}", f"{base} could not be provisioned", evidence=error.words[-1500:]
+        ) from error
+    finally:
+        engine.call("rm", "--force", container)
