@@ -19,6 +19,7 @@ from gpustrap.model.node import Access, Endpoint, Escalation, Secrets
 from gpustrap.model.run import NodeRun
 
 ACCESS = Access(escalation=Escalation.ROOT)
+NO_SECRETS = Secrets()
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Content:
     def run(
         self,
         *roles: str,
-        secrets: Secrets = Secrets(),
+        secrets: Secrets = NO_SECRETS,
         watch: Callable[[dict[str, Any]], None] = lambda _event: None,
         access: Access = ACCESS,
         **settings: Any,

@@ -49,10 +49,12 @@ class RunLog:
             self._events.write(json.dumps(event.as_data(), sort_keys=True) + "\n")
         return event
 
-    def finish(self, summary: RunSummary) -> None:
-        """Write how the run ended."""
-        with _open(self.directory / "summary.json") as stream:
-            stream.write(summary.model_dump_json(indent=2) + "\n")
+
+def write_summary(directory: Path, summary: RunSummary) -> None:
+    """Write how a run ended."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _open(directory / "summary.json") as stream:
+        stream.write(summary.model_dump_json(indent=2) + "\n")
 
 
 def _open(path: Path) -> TextIO:

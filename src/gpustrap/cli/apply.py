@@ -1,0 +1,98 @@
+"""gpustrap apply."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpustrap.cli.options import (
+    AskBecomeOption,
+    AskPasswordOption,
+    BecomePasswordFdOption,
+    ForksOption,
+    FormatOption,
+    LimitOption,
+    NodesArgument,
+    PasswordFdOption,
+    SiteOption,
+)
+from gpustrap.cli.output import Format, emit, show_problems
+
+
+def add(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command(
+        "apply",
+        epilog="Examples: gpustrap apply · gpustrap apply --check --diff · gpustrap apply n1 --replan · "
+        "gpustrap apply --limit rack1 --serial 2",
+    )(apply)
+
+
+def apply(
+    *,
+    nodes: NodesArgument = None,
+    site: SiteOption = Path(),
+    limit: LimitOption = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", "-t", help="Only these roles, comma separated; leaves the run incomplete.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Write differences in files into the run's ansible.log.")
+    ] = False,
+    forks: ForksOption = 20,
+    serial: Annotated[
+        str | None,
+        typer.Option("--serial", help="Nodes, or a percentage, that finish before the next begin, e.g. 1 or 25%."),
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the nodes afterwards.")] = True,
+    replan: Annotated[bool, typer.Option("--replan", help="Plan first, so that a stale lock is no obstacle.")] = False,
+    form: FormatOption = Format.TABLE,
+    password_fd: PasswordFdOption = None,
+    become_password_fd: BecomePasswordFdOption = None,
+    ask_password: AskPasswordOption = False,
+    ask_become: AskBecomeOption = False,
+) -> None:
+    """Bring nodes to the lock: run the roles, record what they manage, verify the result.
+
+    One node's failure stops no other. Run it again after a failure or Ctrl-C: it continues.
+    Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed.
+    """
+    from gpustrap.cli.progress import progress
+    from gpustrap.cli.secrets import read_secrets
+    from gpustrap.commands.apply import ApplyOptions
+    from gpustrap.commands.apply import apply as run_apply
+    from gpustrap.model.site import Site
+    from gpustrap.report.apply_text import render
+    from gpustrap.site.lockfile import read_lock
+
+    options = ApplyOptions(
+        tags=tuple(t.strip() for t in tags.split(",") if t.strip()) if tags else (),
+        check=check,
+        diff=diff,
+        forks=forks,
+        serial=serial,
+        verify=verify,
+        replan=replan,
+    )
+    secrets = read_secrets(
+        password_fd=password_fd,
+        become_password_fd=become_password_fd,
+        ask_password=ask_password,
+        ask_become=ask_become,
+    )
+    place = Site(site.resolve())
+    with progress("Checking what would change" if check else "Applying") as say:
+        applied = run_apply(place, patterns=nodes, limit=limit, options=options, secrets=secrets, progress=say)
+    data = {
+        **applied.summary.model_dump(mode="json"),
+        "problems": [{**asdict(p), "exit_code": int(p.exit_code)} for p in applied.problems],
+        "directory": str(applied.directory),
+        "exit_code": int(applied.exit_code),
+    }
+    emit(data, render(applied.summary, read_lock(place), applied.directory), form)
+    show_problems(applied.problems)
+    raise typer.Exit(int(applied.exit_code))

@@ -1,0 +1,314 @@
+"""apply: brings nodes to their lock, and tells the truth about how each of them ended."""
+
+from __future__ import annotations
+
+import secrets as random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpustrap.commands import apply_problems as problem
+from gpustrap.commands.freshness import check_freshness
+from gpustrap.commands.inspect import read_facts
+from gpustrap.commands.ledgers import close_ledgers, open_ledgers
+from gpustrap.commands.plan import plan
+from gpustrap.commands.verify import VERDICT_CODES, verify_nodes
+from gpustrap.converge.masking import Mask
+from gpustrap.converge.preflight import preflight
+from gpustrap.converge.runlog import RunLog, write_summary
+from gpustrap.converge.session import Settings, Target, run_ansible, site_playbook
+from gpustrap.converge.tally import Tally
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode, worst
+from gpustrap.model.check import NodeChecks
+from gpustrap.model.facts import Facts
+from gpustrap.model.ledger import Claim
+from gpustrap.model.lock import Lock, NodeLock
+from gpustrap.model.node import Node, Secrets
+from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.run import NodeRun, Outcome, RunSummary
+from gpustrap.model.site import Site
+from gpustrap.report import run_report
+from gpustrap.resolve.digests import entry_digest
+from gpustrap.site.access import load_access
+from gpustrap.site.inventory import load_nodes
+from gpustrap.site.lockfile import read_lock
+
+WELL = {Outcome.CHANGED, Outcome.UNCHANGED, Outcome.WOULD_CHANGE}
+CLAIMS_PLUGIN = "gpustrap_claims"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """What the user asked for.
+
+    Attributes:
+        tags: Only these roles.
+        check: Change nothing, say what would change.
+        diff: Show the differences in files.
+        forks: Nodes worked on at a time.
+        serial: Nodes (or a percentage of them) that go through all roles before the next begin.
+        verify: Check the nodes afterwards.
+        replan: Plan first.
+    """
+
+    tags: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    forks: int = 20
+    serial: str | None = None
+    verify: bool = True
+    replan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How an apply ended.
+
+    Attributes:
+        summary: Node by node.
+        problems: What went wrong beyond what the summary says of each node.
+        directory: The run's directory.
+        exit_code: The worst of all.
+    """
+
+    summary: RunSummary
+    problems: tuple[Problem, ...]
+    directory: Path
+    exit_code: ExitCode
+
+
+@dataclass(slots=True)
+class _Run:
+    """One apply on its way; problems are kept per node until the end."""
+
+    site: Site
+    options: ApplyOptions
+    secrets: Secrets
+    progress: Progress
+    id: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{random.token_hex(3)}")
+    start: float = field(default_factory=time.monotonic)
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    problems: list[Problem] = field(default_factory=list)
+    refused: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """Where this run is written down."""
+        return self.site.runs / self.id
+
+    def refuse(self, name: str, problems: tuple[Problem, ...]) -> None:
+        """A node goes no further, before anything was changed on it."""
+        self.refused[name] = problems
+        self.progress(Step(name, problems[0].message, done=True, ok=False))
+
+
+def apply(
+    site: Site,
+    *,
+    patterns: Sequence[str] | None = None,
+    limit: str | None = None,
+    options: ApplyOptions,
+    secrets: Secrets,
+    progress: Progress = silent,
+) -> Applied:
+    """Bring nodes to their lock.
+
+    Args:
+        site: The site.
+        patterns: Nodes or groups; all when empty.
+        limit: An Ansible host pattern that narrows them down.
+        options: What to do.
+        secrets: Passwords of this run.
+        progress: Told how it goes.
+
+    Returns:
+        How each node ended; one node's failure stops no other.
+
+    Raises:
+        GpustrapError: Nothing could be begun: no such role, broken inventory, no lock.
+    """
+    problem.refuse_unknown_tags(options.tags)
+    nodes = load_nodes(site, patterns, limit)
+    if options.replan:
+        plan(site, patterns=patterns, limit=limit, secrets=secrets, progress=progress)
+    lock = read_lock(site)
+    if lock is None:
+        raise GpustrapError(problem.no_lock(site))
+    run = _Run(site, options, secrets, progress)
+    ready = _survey(run, nodes, lock)
+    if not options.check:
+        unopened = open_ledgers(site, ready, run.id, secrets=secrets, forks=options.forks, progress=progress)
+        for name, error in unopened.items():
+            run.refuse(name, error.problems)
+        ready = [n for n in ready if n.name not in unopened]
+    outcomes, interrupted = _converge(run, ready, lock) if ready else ((), False)
+    checks = _verify(run, ready, outcomes) if not interrupted else ()
+    not_begun = [problem.not_begun(n.name, run.refused[n.name]) for n in nodes if n not in ready]
+    return _finish(run, nodes, (*outcomes, *not_begun), checks, lock, interrupted=interrupted)
+
+
+def _survey(run: _Run, nodes: Sequence[Node], lock: Lock) -> list[Node]:
+    """Read facts and keep the nodes that may be changed: known to the lock, unchanged since the plan, with room."""
+    facts = read_facts(
+        run.site,
+        nodes,
+        secrets=run.secrets,
+        forks=run.options.forks,
+        progress=lambda step: run.progress(Step(step.node, step.text)),
+    )
+    ready: list[Node] = []
+    for node in nodes:
+        answer = facts[node.name]
+        refused = answer.problems if isinstance(answer, GpustrapError) else _refusals(run, node, answer, lock)
+        if refused:
+            run.refuse(node.name, refused)
+        else:
+            ready.append(node)
+    return ready
+
+
+def _refusals(run: _Run, node: Node, facts: Facts, lock: Lock) -> tuple[Problem, ...]:
+    stale = check_freshness(node, facts, lock)
+    refused, notes = preflight(node.name, facts)
+    for note in notes:
+        run.progress(Step(node.name, note))
+    return (*((stale,) if stale else ()), *refused)
+
+
+def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeRun, ...], bool]:
+    """Run the roles and store the ledgers. Gives how each node ended, and whether it was interrupted."""
+    options = run.options
+    entries = {n.name: lock.nodes[n.name] for n in nodes}
+    tally = Tally(entries, {name: tuple(entry.roles) for name, entry in entries.items()})
+    mask = Mask([run.secrets.become_password, run.secrets.ssh_password])
+    with RunLog(run.directory, mask) as log:
+
+        def take(raw: Mapping[str, Any]) -> None:
+            event = log.write(raw)
+            for step in tally.take(event) if event is not None else ():
+                run.progress(step)
+
+        session = run_ansible(_settings(run, nodes), run.secrets, take)
+    outcomes = tally.result(check=options.check, cancelled=session.cancelled)
+    if not tally.ended() and not session.cancelled:
+        run.problems.append(problem.ansible_failed(session.code, tally.said, run.directory))
+    if not options.check:
+        _close(run, nodes, entries, outcomes, session.claims, claims_whole=_claims_whole(run, tally))
+    outcomes = tuple(problem.explained(o, run.directory, interrupted=session.cancelled) for o in outcomes)
+    for outcome in outcomes:
+        text = f"{outcome.outcome.value}: {outcome.changed} changed, {outcome.ok} ok"
+        run.progress(Step(outcome.node, text, done=True, ok=outcome.outcome in WELL))
+    return outcomes, session.cancelled
+
+
+def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:
+    options = run.options
+    targets = []
+    for node in nodes:
+        access = load_access(run.site, node.name)
+        assert access is not None  # noqa: S101 - the facts of a node that is not enrolled cannot be read
+        targets.append(Target(node.endpoint, access))
+    return Settings(
+        playbook=site_playbook(),
+        inventories=(run.site.inventory.resolve(), run.site.lock.resolve()),
+        targets=tuple(targets),
+        known_hosts=run.site.known_hosts.resolve(),
+        identity=run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None,
+        variables={"gpustrap_serial": options.serial} if options.serial else {},
+        tags=options.tags,
+        check=options.check,
+        diff=options.diff,
+        forks=options.forks,
+    )
+
+
+def _close(
+    run: _Run,
+    nodes: Sequence[Node],
+    entries: Mapping[str, NodeLock],
+    outcomes: tuple[NodeRun, ...],
+    claims: Mapping[str, tuple[Claim, ...]],
+    *,
+    claims_whole: bool,
+) -> None:
+    """Store the ledgers of the nodes on which Ansible came to its end.
+
+    The mark of an open run stays on the others: nobody knows what is still at work there.
+    """
+    ended = {o.node: o for o in outcomes if o.outcome in WELL | {Outcome.FAILED}}
+    failed = close_ledgers(
+        run.site,
+        [n for n in nodes if n.name in ended],
+        run.id,
+        complete={name: o.outcome in WELL and not run.options.tags and claims_whole for name, o in ended.items()},
+        lock_digests={name: entry_digest(entry) for name, entry in entries.items()},
+        claims=claims,
+        secrets=run.secrets,
+        forks=run.options.forks,
+        progress=run.progress,
+    )
+    for error in failed.values():
+        run.problems += error.problems
+
+
+def _claims_whole(run: _Run, tally: Tally) -> bool:
+    """Whether the callback that records claims had no trouble; what it missed, drift would never see."""
+    trouble = [said for said in tally.said if CLAIMS_PLUGIN in said]
+    if trouble:
+        run.problems.append(problem.claims_lost(trouble))
+    return not trouble
+
+
+def _verify(run: _Run, nodes: Sequence[Node], outcomes: Sequence[NodeRun]) -> tuple[NodeChecks, ...]:
+    """Check the nodes on which the roles ended well."""
+    well = {o.node for o in outcomes if o.outcome in WELL}
+    if run.options.check or not run.options.verify or not well:
+        return ()
+    results = verify_nodes(
+        run.site,
+        [n for n in nodes if n.name in well],
+        secrets=run.secrets,
+        forks=run.options.forks,
+        progress=run.progress,
+    )
+    for result in results.values():
+        if isinstance(result, GpustrapError):
+            run.problems += result.problems
+    return tuple(r for r in results.values() if isinstance(r, NodeChecks))
+
+
+def _finish(
+    run: _Run,
+    nodes: Sequence[Node],
+    outcomes: Sequence[NodeRun],
+    checks: tuple[NodeChecks, ...],
+    lock: Lock,
+    *,
+    interrupted: bool,
+) -> Applied:
+    """Write the run down and find its exit code."""
+    by_name = {o.node: o for o in outcomes}
+    summary = RunSummary(
+        id=run.id,
+        started=run.started,
+        seconds=round(time.monotonic() - run.start, 3),
+        check=run.options.check,
+        tags=run.options.tags,
+        simulated=any(lock.nodes[n.name].simulated for n in nodes if n.name in lock.nodes),
+        nodes=tuple(by_name[n.name] for n in nodes),
+        checks=checks,
+    )
+    write_summary(run.directory, summary)
+    run_report.write(run.directory, summary, lock)
+    refused = [p for problems in run.refused.values() for p in problems]
+    codes = [p.exit_code for p in (*run.problems, *refused)]
+    codes += [problem.OUTCOME_CODES[o.outcome] for o in outcomes if o.outcome in problem.OUTCOME_CODES]
+    codes += [VERDICT_CODES[c.verdict] for c in checks]
+    codes += [ExitCode.INTERRUPTED] if interrupted else []
+    # The first refusal of a node is told by the node's own line.
+    further = [p for problems in run.refused.values() for p in problems[1:]]
+    return Applied(summary, (*run.problems, *further), run.directory, worst(codes))

@@ -1,0 +1,32 @@
+"""One apply, for a terminal: the run's short report and, in check mode, what would change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gpustrap.model.lock import Lock
+from gpustrap.model.run import RunSummary
+from gpustrap.report import run_report, run_text
+from gpustrap.report.escape import one_line
+from gpustrap.report.view import view_run
+
+
+def render(summary: RunSummary, lock: Lock | None, directory: Path) -> RenderableType:
+    """The run as a block of text.
+
+    Args:
+        summary: The run.
+        lock: The lock it used.
+        directory: Where it is written down.
+    """
+    parts: list[RenderableType] = [run_text.render(view_run(summary, lock))]
+    if summary.check:
+        for node in summary.nodes:
+            if node.changed_tasks:
+                parts += [Text(), Text(f"{one_line(node.node)} would change:", style="bold")]
+                parts += [Text(f"  {one_line(task)}") for task in node.changed_tasks]
+    parts += [Text(), Text(f"Report: {directory / run_report.HTML}", style="dim")]
+    return Group(*parts)

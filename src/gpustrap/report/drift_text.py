@@ -1,0 +1,74 @@
+"""Drift, for a terminal: what is not as it should be, which role repairs it, and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpustrap.model.drift import LOCK, NodeDrift
+from gpustrap.model.ledger import DriftItem
+from gpustrap.report.escape import one_line
+from gpustrap.report.verify_text import mark
+from gpustrap.report.view import counted
+
+SHORT_DIGEST = 8
+HIDDEN_DIGITS = ("sha256", "digest")
+
+
+def render(nodes: Sequence[NodeDrift]) -> RenderableType:
+    """A line for each node, a table of what differs, and the next command."""
+    parts: list[RenderableType] = [_headline(node) for node in nodes]
+    items = [(node.node, item) for node in nodes for item in node.items]
+    if items:
+        parts += [Text(), _table(items)]
+    drifted = [node.node for node in nodes if node.items]
+    if drifted:
+        parts += [Text(), Text.assemble(("Next: ", "bold"), f"gpustrap apply {' '.join(map(one_line, drifted))}")]
+    return Group(*parts)
+
+
+def _headline(node: NodeDrift) -> Text:
+    name = (f"{one_line(node.node)}  ", "bold")
+    if node.in_sync:
+        return Text.assemble(name, mark("good", f"in sync, {counted(node.checked, 'resource')} compared"))
+    words = [counted(len(node.items), "difference")] if node.items else []
+    words += [one_line(problem.message) for problem in node.problems]
+    return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)))
+
+
+def _table(items: Sequence[tuple[str, DriftItem]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for title in ("Node", "Resource", "Wanted", "Found", "Role that repairs it"):
+        table.add_column(title, overflow="fold")
+    for name, item in items:
+        wanted, found = words(item)
+        resource = f"{item.kind} {item.name}"
+        table.add_row(*(Text(one_line(cell)) for cell in (name, resource, wanted, found, item.role or "all")))
+    return table
+
+
+def words(item: DriftItem) -> tuple[str, str]:
+    """What was wanted and what was found, in words; only what differs."""
+    if item.kind == LOCK:
+        return "the lock of now", "an earlier lock"
+    if item.unknown:
+        return _state(item.wanted, item.wanted), f"unknown: {item.unknown}"
+    keys = {k: None for k in (*item.wanted, *item.found) if item.wanted.get(k) != item.found.get(k)}
+    return _state(item.wanted, keys), _state(item.found, keys)
+
+
+def _state(state: Mapping[str, Any], keys: Mapping[str, Any]) -> str:
+    if not state:
+        return "absent"
+    shown = []
+    for key in keys:
+        value = state.get(key)
+        if key in HIDDEN_DIGITS and isinstance(value, str):
+            shown.append(f"content {value[:SHORT_DIGEST]}…")
+        elif value is not None:
+            shown.append(f"{key} {value}")
+    return ", ".join(shown) or "present"
