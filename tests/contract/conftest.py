@@ -26,8 +26,20 @@ KEYWORDS = {
         "changed_when",
         "check_mode",
     ),
-    *("delay", "delegate_to", "diff", "environment", "failed_when", "ignore_errors", "ignore_unreachable", "listen"),
-    *("local_action", "loop", "loop_control", "name", "no_log", "notify", "poll", "register", "rescue", "retries"),
+    *("delay", "delegate_to", "diff", "environment", "failed_when", "ignore_errors", "ignore_unreachable"),
+    *(
+        "listen",
+        "local_action",
+        "loop",
+        "loop_control",
+        "name",
+        "no_log",
+        "notify",
+        "poll",
+        "register",
+        "rescue",
+        "retries",
+    ),
     *("run_once", "tags", "throttle", "timeout", "until", "vars", "when"),
 }
 
