@@ -26,7 +26,7 @@ KEYWORDS = {
         "changed_when",
         "check_mode",
     ),
-    *("delay", "delegate_to", "diff", "environment", "failed_when", "ignore_errors", "ignore_unreachable"),
+    *("delay", "delegate_to", "diff", "environment", "failed_when", "ignore_errors", "ignore_unreachable", "listen"),
     *(
         "listen",
         "local_action",
