@@ -6,9 +6,9 @@ comments of the example inventory are generated from the descriptions below.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gpustrap.model.base import Frozen
 
@@ -21,6 +21,11 @@ class Proxy(Frozen):
     no_proxy: tuple[str, ...] = ()
 
 
+def _yaml_off(value: object) -> object:
+    """YAML reads an unquoted ``off`` as false; nobody can know that."""
+    return "off" if value is False else value
+
+
 class Request(Frozen):
     """One node's request."""
 
@@ -28,7 +33,7 @@ class Request(Frozen):
     timezone: str | None = Field(None, description="Time zone, e.g. Europe/Berlin; unset keeps the node's own")
     packages: tuple[str, ...] = Field((), description="Further distribution packages to install")
     time_sync: bool = Field(True, description="Keep the clock in sync; an existing chrony or ntpsec is kept")
-    unattended_upgrades: Literal["keep", "security", "off"] = Field(
+    unattended_upgrades: Annotated[Literal["keep", "security", "off"], BeforeValidator(_yaml_off)] = Field(
         "keep", description="Policy of unattended-upgrades; keep leaves what is there"
     )
     ssh_hardening: bool = Field(
