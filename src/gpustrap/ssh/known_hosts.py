@@ -122,9 +122,9 @@ def append(file: Path, name: str, key_type: str, blob: bytes) -> None:
     with _locked(file):
         if any(not e.marker and e.blob == blob and matches(e.hosts, name) for e in read(file)):
             return
-        with file.open("ab+") as stream:
-            stream.seek(0)
-            content = stream.read()
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "ab") as stream:
+            content = file.read_bytes()
             stream.write(b"\n" if content and not content.endswith(b"\n") else b"")
             stream.write(f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode())
 
