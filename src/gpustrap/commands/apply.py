@@ -133,13 +133,12 @@ def apply(
     """
     problem.refuse_unknown_tags(options.tags)
     nodes = load_nodes(site, patterns, limit)
-    if options.replan:
-        plan(site, patterns=patterns, limit=limit, secrets=secrets, progress=progress)
+    run = _Run(site, options, secrets, progress)
+    unplanned = _replan(run, patterns, limit) if options.replan else {}
     lock = read_lock(site)
     if lock is None:
         raise GpustrapError(problem.no_lock(site))
-    run = _Run(site, options, secrets, progress)
-    ready = _survey(run, nodes, lock)
+    ready = _survey(run, nodes, lock, unplanned)
     if not options.check:
         unopened = open_ledgers(site, ready, run.id, secrets=secrets, forks=options.forks, progress=progress)
         for name, error in unopened.items():
@@ -151,8 +150,31 @@ def apply(
     return _finish(run, nodes, (*outcomes, *not_begun), checks, lock, interrupted=interrupted)
 
 
-def _survey(run: _Run, nodes: Sequence[Node], lock: Lock) -> list[Node]:
-    """Read facts and keep the nodes that may be changed: known to the lock, unchanged since the plan, with room."""
+def _replan(run: _Run, patterns: Sequence[str] | None, limit: str | None) -> dict[str, tuple[Problem, ...]]:
+    """Plan anew. Gives, by subject, why nodes have no new plan."""
+    planned = plan(
+        run.site,
+        patterns=patterns,
+        limit=limit,
+        secrets=run.secrets,
+        forks=run.options.forks,
+        progress=lambda step: run.progress(Step(step.node, step.text)),
+    )
+    found: dict[str, tuple[Problem, ...]] = {}
+    for trouble in planned.problems:
+        found[trouble.subject] = (*found.get(trouble.subject, ()), trouble)
+    return found
+
+
+def _survey(run: _Run, nodes: Sequence[Node], lock: Lock, unplanned: Mapping[str, tuple[Problem, ...]]) -> list[Node]:
+    """Read facts and keep the nodes that may be changed: known to the lock, unchanged since the plan, with room.
+
+    Args:
+        run: This apply.
+        nodes: All nodes asked for.
+        lock: The site's lock.
+        unplanned: By subject, why a node could not be planned anew.
+    """
     facts = read_facts(
         run.site,
         nodes,
@@ -163,7 +185,9 @@ def _survey(run: _Run, nodes: Sequence[Node], lock: Lock) -> list[Node]:
     ready: list[Node] = []
     for node in nodes:
         answer = facts[node.name]
-        refused = answer.problems if isinstance(answer, GpustrapError) else _refusals(run, node, answer, lock)
+        refused = unplanned.get(f"node {node.name}", ())
+        if not refused:
+            refused = answer.problems if isinstance(answer, GpustrapError) else _refusals(run, node, answer, lock)
         if refused:
             run.refuse(node.name, refused)
         else:

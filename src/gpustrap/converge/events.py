@@ -36,10 +36,9 @@ _RUNNER = {
     "runner_on_unreachable": EventKind.UNREACHABLE,
     "runner_retry": EventKind.RETRY,
     "playbook_on_stats": EventKind.STATS,
-    "error": EventKind.SAID,
-    "warning": EventKind.SAID,
-    "system_warning": EventKind.SAID,
 }
+# Ansible's own words come as events of other names, mostly "verbose"; how they begin tells them from the rest.
+_SAID = ("[WARNING]", "[ERROR]", "ERROR!")
 _WITH_MESSAGE = {EventKind.FAILED, EventKind.IGNORED, EventKind.ITEM_FAILED, EventKind.UNREACHABLE}
 _COUNTS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 
@@ -88,6 +87,9 @@ def read_event(raw: Mapping[str, Any], mask: Mask) -> Event | None:
         mask: Applied to every text that may hold output of a tool.
     """
     kind = _RUNNER.get(str(raw.get("event")))
+    said = str(raw.get("stdout", "")).strip()
+    if kind is None and said.startswith(_SAID):
+        kind = EventKind.SAID
     if kind is None:
         return None
     data = _mapping(raw.get("event_data"))
@@ -100,7 +102,7 @@ def read_event(raw: Mapping[str, Any], mask: Mask) -> Event | None:
     if kind in _WITH_MESSAGE:
         message = mask(failure_message(result))
     elif kind is EventKind.SAID:
-        message = mask(str(raw.get("stdout", "")).strip())
+        message = mask(said)
     return Event(
         kind=kind,
         time=str(raw.get("created", "")),
