@@ -7,7 +7,7 @@ import re
 from . import apt_sources, dpkg
 from .host import Host
 
-PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?$")
+PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
 MAX_ASKED = 1000
 NO = ("", "0", "no", "false", "off", "disable", "without")
 TIMER = "apt-daily-upgrade.timer"

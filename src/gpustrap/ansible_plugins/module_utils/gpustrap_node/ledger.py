@@ -17,7 +17,7 @@ from .observe import KINDS, observe_all
 DIRECTORY = "/var/lib/gpustrap"
 LEDGER = DIRECTORY + "/ledger.json"
 MARK = DIRECTORY + "/open-run"
-RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
+RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 VERSION = 1
 
 

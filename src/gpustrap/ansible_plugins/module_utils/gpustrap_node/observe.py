@@ -17,7 +17,7 @@ Seen = Union[State, str]  # a state, or why it is unknown
 
 KINDS = ("package", "file", "directory", "link", "unit", "key")
 HASH_LIMIT = 512 * 1024 * 1024
-UNIT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.[a-z]+$")
+UNIT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.[a-z]+\Z")
 UNIT_FIELDS = ("LoadState", "UnitFileState", "ActiveState")
 
 

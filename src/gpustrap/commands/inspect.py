@@ -1,0 +1,111 @@
+"""inspect: what nodes are. One round trip each; changes nothing there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpustrap.commands.ledgers import ask_verb
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode, worst
+from gpustrap.model.facts import Facts
+from gpustrap.model.node import Node, Secrets
+from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.site import Site
+from gpustrap.site.facts_cache import save_facts
+
+Packages = Callable[[Node], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What nodes are, and what could not be found out."""
+
+    facts: dict[str, Facts]
+    problems: tuple[Problem, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """OK if every node answered."""
+        return worst(p.exit_code for p in self.problems)
+
+
+def inspect_nodes(
+    site: Site, nodes: Sequence[Node], *, secrets: Secrets, forks: int = 20, progress: Progress = silent
+) -> Inspection:
+    """Read and keep the facts of nodes; one that fails never hides the others."""
+    answers = read_facts(site, nodes, secrets=secrets, forks=forks, progress=progress)
+    return Inspection(
+        facts={name: answer for name, answer in answers.items() if isinstance(answer, Facts)},
+        problems=tuple(p for answer in answers.values() if isinstance(answer, GpustrapError) for p in answer.problems),
+    )
+
+
+def read_facts(
+    site: Site,
+    nodes: Sequence[Node],
+    *,
+    secrets: Secrets,
+    packages: Packages = lambda _node: (),
+    forks: int = 20,
+    progress: Progress = silent,
+) -> dict[str, Facts | GpustrapError]:
+    """The facts of nodes, checked against the schema and saved in the site.
+
+    Args:
+        site: The site.
+        nodes: Which nodes.
+        secrets: Passwords of this run.
+        packages: Per node, the packages whose installed and candidate versions are wanted.
+        forks: Nodes asked at a time.
+        progress: Told how it goes.
+
+    Returns:
+        For each node its facts, or why there are none.
+    """
+    sent: dict[str, float] = {}
+
+    def arguments(node: Node) -> dict[str, Any]:
+        sent[node.name] = time.time()  # called just before the question goes out
+        return {"packages": list(packages(node))}
+
+    answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=progress)
+    found: dict[str, Facts | GpustrapError] = {}
+    for name, answer in answers.items():
+        found[name] = result = answer if isinstance(answer, GpustrapError) else check(name, answer, sent[name])
+        if isinstance(result, Facts):
+            save_facts(site, name, result)
+            progress(Step(name, result.os.pretty_name or result.os.id, done=True))
+        else:
+            progress(Step(name, result.problems[0].message, done=True, ok=False))
+    return found
+
+
+def check(name: str, answer: dict[str, Any], sent: float) -> Facts | GpustrapError:
+    """Validate what a node says it is, and compare its clock with ours.
+
+    Args:
+        name: Inventory name.
+        answer: What the node sent: hostile input.
+        sent: Our clock when the question went out, seconds since 1970; the node read its own a moment later.
+    """
+    try:
+        facts = Facts.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[:5]
+        return GpustrapError(
+            Problem(
+                code="probe-answer-invalid",
+                subject=f"node {name}",
+                message="its answer does not have the shape of facts, so none of it is used",
+                exit_code=ExitCode.COULD_NOT_CHECK,
+                evidence="\n".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in first),
+                remedy=f"look at what answers on the node; nothing else of it can be trusted: ssh {name}",
+            )
+        )
+    clock = facts.time.model_copy(update={"skew": round(facts.time.epoch - sent, 1)})
+    return facts.model_copy(update={"time": clock})

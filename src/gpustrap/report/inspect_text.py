@@ -1,0 +1,129 @@
+"""The facts of nodes, for a terminal: a card for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpustrap.model.attention import Finding, attention, nearly_full
+from gpustrap.model.facts import Facts, FilesystemFacts, PciFacts
+from gpustrap.report.escape import one_line
+from gpustrap.report.view import counted
+
+VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel", "1a03": "ASPEED", "102b": "Matrox", "1234": "QEMU"}
+NVSWITCH = "0680"
+GB = 1000**3
+INSTALLS = 12
+
+
+def render(nodes: Mapping[str, Facts]) -> RenderableType:
+    """A card per node: what it is, and what needs attention with the next step."""
+    return Group(*(part for name, facts in nodes.items() for part in _card(name, facts)))
+
+
+def _card(name: str, facts: Facts) -> Iterator[RenderableType]:
+    system = facts.os.pretty_name or f"{facts.os.id} {facts.os.version_id}"
+    where = "" if facts.virtualization == "none" else f", {facts.virtualization}"
+    yield Text.assemble((one_line(name), "bold"), "  ", one_line(f"{system}, {facts.os.architecture}{where}"))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, text in _rows(facts):
+        table.add_row(title, Text(one_line(text)))
+    yield Padding(table, (0, 0, 0, 2))
+    yield from _attention(attention(facts))
+    yield from (Text(f"  not read: {one_line(note)}", style="dim") for note in facts.notes)
+    yield Text()
+
+
+def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    yield "kernel", _kernel(facts)
+    memory, swap = facts.memory, facts.memory.swap
+    swapping = f", {_gb(swap)} swap" if swap else ""
+    yield "machine", f"{facts.cpu.model or 'CPU'}, {facts.cpu.threads} threads, {_gb(memory.total)} memory{swapping}"
+    yield "GPUs", gpus(facts.pci)
+    for number, disk in enumerate(facts.filesystems):
+        yield "" if number else "disks", _disk(disk)
+    yield "packages", _packages(facts)
+    yield "upgrades", _upgrades(facts)
+    yield "clock", _clock(facts)
+    yield "installed", _installs(facts)
+
+
+def _kernel(facts: Facts) -> str:
+    others = [k for k in facts.kernel.installed if k != facts.kernel.running]
+    also = f"; also installed: {', '.join(others)}" if others else ""
+    fixed = "; loads no modules" if facts.kernel.modules_loadable is False else ""
+    secure = {True: "on", False: "off", None: "unknown"}[facts.secure_boot.enabled]
+    return f"{facts.kernel.running}{also}{fixed}; Secure Boot {secure}"
+
+
+def gpus(devices: tuple[PciFacts, ...]) -> str:
+    """Alike devices together: ``8 x NVIDIA 10de:2330 (driver nvidia, x16)``."""
+    cards = Counter(_gpu(d) for d in devices if d.pci_class != NVSWITCH)
+    switches = sum(d.pci_class == NVSWITCH for d in devices)
+    parts = [f"{count} x {card}" if count > 1 else card for card, count in cards.items()]
+    return "; ".join(parts + [f"{switches} x NVSwitch"] * bool(switches)) or "none seen on PCI"
+
+
+def _gpu(device: PciFacts) -> str:
+    vendor = VENDORS.get(device.vendor, "")
+    link = f", x{device.link_width}" if device.link_width else ""
+    return f"{vendor} {device.vendor}:{device.device} (driver {device.driver or 'none'}{link})".strip()
+
+
+def _disk(disk: FilesystemFacts) -> str:
+    if not disk.size:
+        return f"{disk.mount}  {disk.type}, not measured"
+    flags = [flag for flag in ("ro", "noexec", "nosuid") if flag in disk.options]
+    warning = ", nearly full" if nearly_full(disk) else ""
+    return f"{disk.mount}  {_gb(disk.free)} of {_gb(disk.size)} free ({', '.join([disk.type, *flags])}){warning}"
+
+
+def _packages(facts: Facts) -> str:
+    manager = facts.package_manager
+    sick = manager.locks or manager.interrupted or manager.broken or manager.source_problems
+    health = "needs attention" if sick else "unknown" if manager.interrupted is None else "healthy"
+    sources = counted(sum(s.enabled for s in manager.sources), "source")
+    holds = f", held: {', '.join(manager.holds)}" if manager.holds else ""
+    return f"{manager.kind}, {health}, {sources}{holds}"
+
+
+def _upgrades(facts: Facts) -> str:
+    policy = facts.unattended_upgrades
+    if not policy.installed:
+        return "not by themselves (unattended-upgrades is not installed)"
+    word = {True: "by themselves", False: "not by themselves", None: "unknown"}[policy.enabled]
+    kept = f", except {', '.join(policy.blacklist)}" if policy.blacklist else ""
+    return f"{word}{kept}" if policy.enabled else word
+
+
+def _clock(facts: Facts) -> str:
+    kept = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}[facts.time.synchronized]
+    skew = "" if facts.time.skew is None else f", {abs(facts.time.skew):.0f} s off"
+    return f"{kept}{skew}, {facts.os.timezone or 'time zone unknown'}"
+
+
+def _installs(facts: Facts) -> str:
+    rows = [f"{i.what} {i.version}".strip() + f" ({i.origin or i.path})" for i in facts.installs]
+    more = [f"and {len(rows) - INSTALLS} more"] if len(rows) > INSTALLS else []
+    return ", ".join(rows[:INSTALLS] + more) or "no NVIDIA, CUDA, docker or conda"
+
+
+def _attention(findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
+    if not findings:
+        yield Text("  ✓ nothing needs attention", style="green")
+    for finding in findings:
+        yield Text.assemble(("  ! ", "yellow"), one_line(finding.message))
+        if finding.remedy:
+            yield Text.assemble(("      Next: ", "bold"), one_line(finding.remedy))
+
+
+def _gb(size: int) -> str:
+    value = size / GB
+    return f"{value:.1f} GB" if value < 10 else f"{value:.0f} GB"
