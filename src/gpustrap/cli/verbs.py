@@ -6,6 +6,15 @@ from collections.abc import Callable
 
 import typer
 
-from gpustrap.cli import apply, drift, init, lab, plan, report, verify
+from gpustrap.cli import apply, drift, init, inspect, lab, plan, report, verify
 
-VERBS: tuple[Callable[[typer.Typer], None], ...] = (init.add, lab.add, plan.add, apply.add, verify.add, drift.add, report.add)
+VERBS: tuple[Callable[[typer.Typer], None], ...] = (
+    init.add,
+    lab.add,
+    inspect.add,
+    plan.add,
+    apply.add,
+    verify.add,
+    drift.add,
+    report.add,
+)
