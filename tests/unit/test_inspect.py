@@ -1,0 +1,267 @@
+"""gpustrap inspect: hostile answers, skew, what needs attention, cards and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gpustrap.ansible_plugins.module_utils.gpustrap_node.main import main as probe
+from gpustrap.cli import app as cli
+from gpustrap.commands import inspect, ledgers
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.attention import attention, duration
+from gpustrap.model.facts import Facts
+from gpustrap.model.node import Endpoint, Node, Secrets
+from gpustrap.model.request import Request
+from gpustrap.model.site import Site
+from gpustrap.report.inspect_text import gpus, render
+from gpustrap.site import inventory
+from gpustrap.site.facts_cache import load_facts
+
+CASES = Path(__file__).parents[1] / "cases" / "facts"
+
+
+def answer(case: str = "nouveau-bound") -> dict[str, Any]:
+    found = probe({"verb": "facts", "root": str(CASES / case / "tree")})["data"]
+    return json.loads(json.dumps(found | {"root": True}))
+
+
+def facts(case: str = "nouveau-bound", **changes: Any) -> Facts:
+    data = answer(case)
+    for path, value in changes.items():
+        place = data
+        *parents, last = path.split("__")
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    return Facts.model_validate(data)
+
+
+def messages(found: Facts) -> str:
+    return "\n".join(f"{a.message} -> {a.remedy}" for a in attention(found))
+
+
+def text(name: str, found: Facts, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(render({name: found}))
+    return console.file.getvalue()
+
+
+def nodes(*names: str) -> tuple[Node, ...]:
+    return tuple(Node(Endpoint(n, n), (), Request()) for n in names)
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What nodes answer, instead of SSH: name to response, error, or None for a good one."""
+    responses: dict[str, Any] = {}
+
+    def ask_nodes(site, nodes, *, request, **_):
+        out = {}
+        for node in nodes:
+            asked = request(node)
+            given = responses.get(node.name)
+            out[node.name] = {"ok": True, "data": answer()} if given is None else given
+            assert asked["verb"] == "facts"
+        return out
+
+    monkeypatch.setattr(ledgers, "ask_nodes", ask_nodes)
+    return responses
+
+
+def test_one_nodes_failure_never_hides_the_others(tmp_path: Path, fleet: dict[str, Any]) -> None:
+    gone = Problem("unreachable", "node n2", "does not answer", ExitCode.UNREACHABLE)
+    fleet["n2"] = GpustrapError(gone)
+    fleet["n3"] = {"ok": True, "data": {"os": "hello"}}
+    fleet["n4"] = {"ok": False, "error": {"code": "probe-failed", "message": "KeyError"}}
+    steps = []
+    found = inspect.inspect_nodes(
+        Site(tmp_path), nodes("n1", "n2", "n3", "n4"), secrets=Secrets(), progress=steps.append
+    )
+    assert list(found.facts) == ["n1"]
+    assert [p.code for p in found.problems] == ["unreachable", "probe-answer-invalid", "probe-failed"]
+    assert found.exit_code is ExitCode.UNREACHABLE
+    assert {s.node: s.ok for s in steps if s.done} == {"n1": True, "n2": False, "n3": False, "n4": False}
+    assert load_facts(Site(tmp_path), "n1") == found.facts["n1"]
+    assert load_facts(Site(tmp_path), "n3") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"os": None},
+        {"os": {"id": "x" * 5000, "architecture": "x86_64"}},
+        {"pci": [{"address": "x"}]},
+        {"filesystems": {"mount": "/"}},
+        {"memory": {"total": "much"}},
+        {"schema_version": 2},
+        {"time": {"epoch": "noon"}},
+        {"package_manager": {"kind": "apt", "packages": ["a"]}},
+    ],
+)
+def test_hostile_answer_is_refused_whole(change: dict[str, Any]) -> None:
+    found = inspect.check("n1", answer() | change, time.time())
+    assert isinstance(found, GpustrapError)
+    (problem,) = found.problems
+    assert (problem.code, problem.subject) == ("probe-answer-invalid", "node n1")
+    assert problem.exit_code is ExitCode.COULD_NOT_CHECK
+    assert next(iter(change)) in problem.evidence
+    assert "x" * 100 not in problem.evidence
+
+
+def test_keys_of_a_newer_probe_are_dropped() -> None:
+    assert isinstance(inspect.check("n1", answer() | {"new": 1}, 0.0), Facts)
+
+
+def test_skew_is_the_nodes_clock_less_ours() -> None:
+    data = answer()
+    found = inspect.check("n1", data, data["time"]["epoch"] + 3725)
+    assert isinstance(found, Facts)
+    assert found.time.skew == -3725.0
+    assert "its clock is 1 h 2 min behind this machine's -> sudo timedatectl set-ntp true" in messages(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"package_manager__interrupted": True}, "dpkg was interrupted -> sudo dpkg --configure -a"),
+        ({"package_manager__broken": ["docker.io (unpacked)"]}, "not fully installed: docker.io (unpacked) -> sudo"),
+        (
+            {"package_manager__locks": [{"path": p, "pid": 7, "command": "apt-get"} for p in ("/a", "/b")]},
+            "process 7 (apt-get) holds /a, /b -> wait for it, or look: ps -fp 7",
+        ),
+        ({"package_manager__locks": [{"path": "/a", "pid": 0}]}, "a process outside this system holds /a"),
+        ({"package_manager__source_problems": ["x is twice"]}, "apt sources: x is twice"),
+        ({"package_manager__kind": "dnf"}, "dnf"),
+        ({"time__synchronized": False}, "nothing keeps its clock right"),
+        ({"time__skew": 61.0}, "1 min 1 s ahead of"),
+        ({"root": False}, "without root rights"),
+        ({"installs": [{"what": "docker", "origin": "snap"}]}, "gpustrap_docker_replace_snap"),
+        ({"installs": [{"what": "podman-docker"}]}, "podman-docker stands in for docker"),
+        ({"installs": [{"what": "nvidia-driver", "origin": "runfile"}]}, "sudo nvidia-uninstall"),
+        (
+            {"installs": [{"what": "docker", "origin": "unowned", "path": "/usr/bin/x"}]},
+            "/usr/bin/x is from no package",
+        ),
+        (
+            {
+                "installs": [
+                    {"what": "nvidia-driver", "version": "550.120", "path": "/usr/lib/libnvidia-ml.so.550.120"},
+                    {"what": "nvidia-driver", "version": "570.1", "origin": "loaded module", "path": "/proc/x"},
+                ]
+            },
+            "different versions: 550.120, 570.1",
+        ),
+        (
+            {"unattended_upgrades": {"installed": True, "enabled": True, "automatic_reboot": True}},
+            "may reboot this node by itself",
+        ),
+    ],
+)
+def test_what_needs_attention(changes: dict[str, Any], expected: str) -> None:
+    assert expected in messages(facts(**changes))
+
+
+DISK = {
+    "mount": "/",
+    "type": "ext4",
+    "options": ["rw"],
+    "size": 10**11,
+    "free": 5 * 10**10,
+    "inodes": 100,
+    "inodes_free": 50,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, ""),
+        ({"free": 5 * 10**9}, "/ is nearly full: 4.7 of 93.1 GiB free"),
+        ({"size": 10**13, "free": 2 * 10**11}, ""),  # 2 % of a large disk is plenty
+        ({"inodes_free": 4}, "/ has hardly an inode free"),
+        ({"options": ["ro"]}, "/ is mounted read-only"),
+        ({"mount": "/opt", "options": ["rw", "noexec"]}, "/opt is mounted noexec"),
+        ({"mount": "/tmp", "type": "tmpfs", "size": 2 * 10**8, "free": 2 * 10**8}, ""),
+        ({"mount": "/boot/efi", "size": 10**8, "free": 10**6}, ""),
+        ({"mount": "/home", "type": "nfs4", "size": 0, "free": 0}, ""),
+    ],
+)
+def test_disks(change: dict[str, Any], expected: str) -> None:
+    found = "\n".join(a.message for a in attention(facts("container", filesystems=[DISK | change])))
+    assert found.startswith(expected) if expected else found == ""
+
+
+def test_lanes_lost_on_a_riser_and_a_due_reboot_are_told() -> None:
+    said = messages(facts())
+    assert "GPU 0000:41:00.0 runs on 1 of 16 PCIe lanes" in said
+    assert "a reboot is due: kernel 6.8.0-117-generic is installed, 6.8.0-40-generic is running" in said
+
+
+def test_healthy_node_needs_nothing() -> None:
+    assert attention(facts("container")) == ()
+    assert "nothing needs attention" in text("n1", facts("container"))
+
+
+def test_card_fits_80_columns_and_names_everything() -> None:
+    shown = text("n1", facts("signed-by-conflict"))
+    assert max(map(len, shown.splitlines())) <= 80
+    for word in ("kernel", "GPUs", "packages", "clock", "apt, needs attention", "conflicting Signed-By", "Next:"):
+        assert word in shown
+
+
+def test_alike_gpus_are_shown_together() -> None:
+    assert gpus(facts("nvswitch").pci) == "2 x NVIDIA 10de:20b0 (driver nvidia, x16); 2 x NVSwitch"
+    assert gpus(()) == "none seen on PCI"
+
+
+def test_a_nodes_words_cannot_move_the_cursor() -> None:
+    shown = text("n1", facts(os__pretty_name="evil\x1b[2J\x9b1m[bold]\u202eos\nn2  forged", notes=["a\x07\rb"]))
+    assert not {"\x1b", "\x9b", "\x07", "\r", "\u202e"} & set(shown)
+    assert "[bold]" in shown
+    assert not any(line.startswith("n2") for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (61, "1 min 1 s"), (3600, "1 h"), (90061, "1 d 1 h"), (59.6, "1 min")],
+)
+def test_duration(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int:
+    monkeypatch.setattr("sys.argv", ["gpustrap", "inspect", *argv])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
+def test_json_has_facts_attention_and_problems(monkeypatch, tmp_path: Path, fleet, capsys) -> None:
+    fleet["n2"] = GpustrapError(Problem("unreachable", "node n2", "does not answer", ExitCode.UNREACHABLE))
+    monkeypatch.setattr(inventory, "load_nodes", lambda *_: nodes("n1", "n2"))
+    assert run_cli(monkeypatch, "--site", str(tmp_path), "--format", "json") == ExitCode.UNREACHABLE
+    out = json.loads(capsys.readouterr().out)
+    (one,) = out["nodes"]
+    assert one["node"] == "n1"
+    assert Facts.model_validate(one["facts"]).os.id == "ubuntu"
+    assert one["attention"][0].keys() == {"message", "remedy"}
+    assert [p["code"] for p in out["problems"]] == ["unreachable"]
+    assert out["exit_code"] == ExitCode.UNREACHABLE
+
+
+def test_table_goes_to_stdout_and_problems_to_stderr(monkeypatch, tmp_path: Path, fleet, capsys) -> None:
+    fleet["n2"] = GpustrapError(Problem("unreachable", "node n2", "does not answer", ExitCode.UNREACHABLE))
+    monkeypatch.setattr(inventory, "load_nodes", lambda *_: nodes("n1", "n2"))
+    assert run_cli(monkeypatch, "--site", str(tmp_path)) == ExitCode.UNREACHABLE
+    out, err = capsys.readouterr()
+    assert "Ubuntu 24.04.3 LTS" in out
+    assert "does not answer" in err
+    assert "does not answer" not in out
