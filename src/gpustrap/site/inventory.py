@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
 
 PREFIX = "gpustrap_"
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")  # it becomes the name of a directory of the site
 TIMEOUT = 300  # seconds; 10,000 hosts of YAML take about 20
 
 
@@ -108,7 +110,7 @@ def _run_child(question: dict[str, Any]) -> dict[str, Any]:
 def _check(host: dict[str, Any]) -> list[Finding]:
     """What is wrong with the values of one host."""
     name, values, origins = host["name"], host["vars"], host["origins"]
-    found = []
+    found = [] if NAME.match(name) else [Finding("bad-node-name", name)]
     if values.get("ansible_connection", "ssh") not in {"ssh", "smart", "paramiko", "ansible.builtin.ssh"}:
         where, text = origins["ansible_connection"], str(values["ansible_connection"])
         found.append(Finding("connection-not-supported", name, where, "ansible_connection", text))

@@ -140,6 +140,10 @@ def _password(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
     return message, f"remove it from {file}; use {option} or GPUSTRAP_{variable}_PASSWORD", ""
 
 
+def _node_name(f: Finding, _file: str, _known: tuple[str, ...]) -> Texts:
+    return "its name cannot be used", "name it with letters, digits, dots and hyphens, and set ansible_host", ""
+
+
 def _duplicate(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
     message = f"{f.node or 'it'} has the same address as {f.text}: {f.name}"
     return message, f"give each node its own ansible_host in {file}", ""
@@ -167,6 +171,7 @@ def _connection(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
 
 _TEXTS: dict[str, Callable[[Finding, str, tuple[str, ...]], Texts]] = {
     "unknown-variable": _unknown_variable,
+    "bad-node-name": _node_name,
     "bad-value": _bad_value,
     "no-such-node": _no_such_node,
     "role-variable": _role_variable,
