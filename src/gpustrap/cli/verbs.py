@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import typer
 
-from gpustrap.cli import apply, drift, init, inspect, lab, plan, report, verify
+from gpustrap.cli import apply, drift, enroll, init, inspect, lab, plan, report, verify
 
 VERBS: tuple[Callable[[typer.Typer], None], ...] = (
     init.add,
     lab.add,
+    enroll.add,
     inspect.add,
     plan.add,
     apply.add,

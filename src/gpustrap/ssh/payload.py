@@ -91,7 +91,7 @@ def ask(
     else:
         if secrets.become_password is None:
             raise problems.sudo_password_missing(node)
-        dialogue = sudo.Dialogue(secrets.become_password, ready.encode(), lambda: stdin)
+        dialogue = sudo.Dialogue(secrets.become_password, ready.encode(), stdin)
         line = sudo.command(python, access, prompt=dialogue.prompt)
         done = session.run(line, timeout=timeout, limit=limit, feed=dialogue)
         if dialogue.wrong:

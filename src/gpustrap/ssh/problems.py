@@ -5,6 +5,8 @@ from __future__ import annotations
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 
+NOT_ALLOWED = "sudo-not-allowed"
+
 
 def refuse(
     code: str,
@@ -76,7 +78,7 @@ def sudo_password_wrong(name: str, evidence: str = "") -> GpustrapError:
 def no_root(name: str, user: str, evidence: str = "") -> GpustrapError:
     """The login cannot become root."""
     return refuse(
-        "sudo-not-allowed",
+        NOT_ALLOWED,
         name,
         f"{user} may not become root with sudo",
         evidence=evidence,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets as random
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -20,6 +19,9 @@ _TERMINAL = (
     "p or (os.setsid(),fcntl.ioctl(s,termios.TIOCSCTTY,0),os.execvp(sys.argv[1],sys.argv[1:]));"
     "sys.exit(os.WEXITSTATUS(os.waitpid(p,0)[1]))"
 )
+
+
+CONTROL_C = b"\x03"
 
 
 class Refusal(Enum):
@@ -79,28 +81,36 @@ class Dialogue:
         password: The sudo password.
         ready: What the command prints on stdout first.
         then: What the command is sent when it has begun.
+        terminal: The command has a terminal, so stdin stays open, and the password waits until it is asked for: by
+            then echo is off.
         prompt: What sudo prints when it asks.
+        wrong: The password was refused.
     """
 
     password: str = field(repr=False)
     ready: bytes
-    then: Callable[[], bytes]
+    then: bytes = b""
+    terminal: bool = False
     prompt: str = field(default_factory=lambda: f"gpustrap-{random.token_hex(8)}:")
     wrong: bool = False
-    _state: str = "start"
+    _given: bool = False
+    _begun: bool = False
 
     def __call__(self, out: bytearray, err: bytearray) -> bytes | None:
         """Decide what to send."""
-        if self._state == "start":
-            self._state = "asked"
+        if not self._begun and self.ready in out:
+            self._begun = True
+            return self.then
+        if self._begun:
+            return b"" if self.terminal else None
+        asked = (out if self.terminal else err).count(self.prompt.encode())
+        if not self._given and (asked or not self.terminal):
+            self._given = True
             return self.password.encode() + b"\n"
-        if self._state == "asked" and self.ready in out:
-            self._state = "begun"
-            return self.then()
-        if self._state == "asked" and err.count(self.prompt.encode()) < 2:
+        if asked < 2 or self.wrong:
             return b""
-        self.wrong = self._state == "asked"
-        return None
+        self.wrong = True
+        return CONTROL_C if self.terminal else None
 
 
 def refused(node: str, user: str, stderr: str, *, wrong_password: bool = False) -> GpustrapError | None:
