@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -57,11 +58,14 @@ def up(
     """
     from gpustrap.commands import lab as commands
 
+    if standins and site is None:
+        raise typer.BadParameter("stand-ins are made known to a site: add --site DIR", param_hint="--standins")
     with progress("lab up") as say:
         started = commands.up(
             nodes or (), lab=lab, site=Site(site) if site else None, bare=bare, standins=standins, progress=say
         )
-    table = Table("node", "system", "address", "user", "host key (ed25519)", box=None)
+    table = Table("node", "system", "address", "user", box=None)
+    table.add_column("host key (ed25519)", overflow="fold", min_width=25)  # to be compared: never cut off
     for node in started:
         table.add_row(node.name, node.os, node.address, node.user, node.host_key_fingerprint)
     names = ("lab", "name", "os", "address", "user", "host_key_fingerprint")
@@ -98,6 +102,8 @@ def status(form: FormatOption = Format.TABLE) -> None:
         table.add_row(one.lab, one.name, one.os, one.address, one.state)
     names = ("lab", "name", "os", "address", "state")
     emit([{name: getattr(one, name) for name in names} for one in found], table, form)
+    for lab in sorted({one.lab for one in found if one.state != "running"}):
+        stderr.print(clean(f"Lab {lab} has leftovers. Remove: gpustrap lab down --lab {lab}"), soft_wrap=True)
 
 
 @lab_app.command()
@@ -105,7 +111,7 @@ def shell(node: NodeArgument, lab: LabOption = "lab") -> None:
     """Open a root shell in a node."""
     from gpustrap.commands import lab as commands
 
-    raise typer.Exit(commands.shell(node, lab))
+    raise typer.Exit(commands.shell(node, lab, terminal=sys.stdin.isatty()))
 
 
 @lab_app.command("password-file")

@@ -36,7 +36,7 @@ def up(
     standins: bool = False,
     progress: Progress = silent,
 ) -> tuple[LabNode, ...]:
-    """Start a lab and, if a site is given, put its nodes there.
+    """Start nodes and, if a site is given, put all nodes of the lab there; stand-ins are for a site only.
 
     Raises:
         GpustrapError: Containers cannot run here, or one does not start.
@@ -44,9 +44,9 @@ def up(
     specs = [parse_spec(text, bare=bare) for text in nodes or DEFAULT_NODES]
     laboratory = Lab(lab)
     started = laboratory.up(specs, progress)
-    variables = laboratory.standins(sorted({spec.os for spec in specs}), progress) if standins else None
     if site is not None:
-        inventory.write(site, started, variables)
+        everyone = laboratory.nodes()
+        inventory.write(site, everyone, laboratory.standins(progress) if standins else None)
         laboratory.remember_site(site.root)
     return started
 
@@ -64,12 +64,11 @@ def status() -> tuple[Status, ...]:
     return all_statuses()
 
 
-def shell(node: str, lab: str = DEFAULT_LAB) -> int:
+def shell(node: str, lab: str = DEFAULT_LAB, *, terminal: bool = True) -> int:
     """Open a root shell in a node on this terminal and give its exit status."""
     there = Lab(lab).node(node)
-    return there.engine.interactive(
-        ("exec", "--interactive", "--tty", "--workdir=/root", there.container, "bash", "-l")
-    )
+    flags = ("--interactive", "--tty") if terminal else ("--interactive",)
+    return there.engine.interactive(("exec", *flags, "--workdir=/root", there.container, "bash", "--login"))
 
 
 def password_file(lab: str = DEFAULT_LAB) -> Path:

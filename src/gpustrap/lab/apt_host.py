@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -69,6 +70,7 @@ def parse_targets(listing: str) -> Archive | None:
     )
 
 
+@cache
 def find_archive() -> Archive | None:
     """The Debian archive this machine uses; None where it uses none (then mmdebstrap's own default serves)."""
     archive = parse_targets(_targets())
@@ -97,6 +99,7 @@ def _output(command: tuple[str, ...]) -> str:
         return ""
 
 
+@cache
 def apt_options() -> tuple[str, ...]:
     """Lines for the node's apt.conf: validity checks and proxies as this machine has them."""
     lines = _output(("apt-config", "dump", "--format", "%f %v%n")).splitlines()

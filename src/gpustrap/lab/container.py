@@ -43,6 +43,11 @@ def name(lab: str, node: str) -> str:
     return f"gpustrap-{lab}-{node}"
 
 
+def volume(lab: str, node: str) -> str:
+    """The volume that holds the node's ``/var/lib/docker``."""
+    return f"{name(lab, node)}-docker"
+
+
 def node_arguments(lab: str, node: str, os_name: str, address: str, image: str) -> tuple[str, ...]:
     """Arguments of ``podman run`` for a node."""
     return (
@@ -67,7 +72,7 @@ def node_arguments(lab: str, node: str, os_name: str, address: str, image: str) 
         f"--cap-add={','.join(CAPABILITIES)}",
         *(f"--device-cgroup-rule={rule}" for rule in DEVICE_RULES),
         "--sysctl=net.ipv4.ip_forward=1",
-        f"--volume={name(lab, node)}-docker:/var/lib/docker",  # overlay2 does not work on overlay
+        f"--volume={volume(lab, node)}:/var/lib/docker",  # overlay2 does not work on overlay
         image,
         "sh",
         "-c",
@@ -91,7 +96,7 @@ def mirror_arguments(lab: str, address: str, directory: str, image: str) -> tupl
         "--restart=always",
         "--read-only",
         "--cap-drop=all",
-        "--cap-add=NET_BIND_SERVICE",
+        "--cap-add=NET_BIND_SERVICE,DAC_READ_SEARCH",  # the directory may be another user's alone
         f"--volume={directory}:/srv:ro",
         image,
         "python3",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from gpustrap.errors import GpustrapError
 from gpustrap.lab import apt_host, state
 from gpustrap.lab.engine import LABEL_OS, LABEL_RECIPE, Engine, EngineError, refusal
 from gpustrap.model.progress import Progress, Step, silent
@@ -138,10 +139,18 @@ def ensure(engine: Engine, os_name: str, *, bare: bool = False, progress: Progre
     wanted = recipe(os_name, bare=bare)
     if engine.exists("image", wanted.reference):
         return wanted.reference
-    with state.lock("images"):
-        if not engine.exists("image", wanted.reference):
-            make = _debian if os_name in DEBIAN else _ubuntu
-            make(engine, wanted, progress)
+    full = ensure(engine, os_name, progress=progress) if bare else ""
+    with state.lock(f"image-{wanted.digest}"):
+        if engine.exists("image", wanted.reference):  # another process was faster
+            return wanted.reference
+        if bare:
+            progress(Step("", f"taking python3 out of {os_name}"))
+            derive(engine, full, wanted, f"apt-get -q purge -y --auto-remove {PYTHON}")
+        elif os_name in DEBIAN:
+            _debian(engine, wanted, progress)
+        else:
+            _ubuntu(engine, wanted, progress)
+    progress(Step("", f"image of {os_name} is ready"))
     return wanted.reference
 
 
@@ -158,12 +167,14 @@ def _debian(engine: Engine, wanted: Recipe, progress: Progress) -> None:
         image = place / "image.tar"
         _mmdebstrap(wanted, place, image)
         progress(Step("", f"importing the image of {wanted.os}"))
-        _import(engine, wanted, image)
-    progress(Step("", f"image of {wanted.os} is ready"))
+        try:
+            engine.run("import", *_label_changes(wanted), str(image), wanted.reference, timeout=300)
+        except EngineError as error:
+            raise _build_failed(wanted, "podman could not import it", error.words) from error
 
 
 def _mmdebstrap(wanted: Recipe, place: Path, image: Path) -> None:
-    command = (
+    command = [
         "mmdebstrap",
         "--mode=root",
         "--variant=minbase",
@@ -173,34 +184,34 @@ def _mmdebstrap(wanted: Recipe, place: Path, image: Path) -> None:
         f"--customize-hook=tar-in {place}/overlay.tar /",
         f'--customize-hook=chroot "$1" sh <{place}/provision.sh',
         '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/apt/apt.conf.d/99mmdebstrap"',
-        # mmdebstrap numbers the file; a machine of this release calls it debian.sources
-        '--customize-hook=cd "$1/etc/apt/sources.list.d" && for f in *debian.sources; do mv "$f" debian.sources; done'
-        if wanted.sources
-        else "--customize-hook=:",
-        DEBIAN[wanted.os],
-        str(image),
-        *((str(place / "debian.sources"),) if wanted.sources else ()),
-    )
+    ]
+    if wanted.sources:  # mmdebstrap numbers the file; a machine of this release calls it debian.sources
+        rename = 'cd "$1/etc/apt/sources.list.d" && mv ./*debian.sources debian.sources'
+        command += [f"--customize-hook={rename}", DEBIAN[wanted.os], str(image), str(place / "debian.sources")]
+    else:
+        command += [DEBIAN[wanted.os], str(image)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, umask=0o022)
     if done.returncode != 0:
-        raise refusal(
-            "image-build-failed",
-            f"image {wanted.os}",
+        raise _build_failed(
+            wanted,
             "mmdebstrap could not build it from this machine's apt sources",
-            evidence="\n".join(done.stderr.strip().splitlines()[-12:]),
-            remedy="apt-get update   (must work on this machine first), then the same command again",
+            "\n".join(done.stderr.strip().splitlines()[-12:]),
         )
 
 
-def _import(engine: Engine, wanted: Recipe, image: Path) -> None:
+def _build_failed(wanted: Recipe, message: str, words: str) -> GpustrapError:
+    return refusal(
+        "image-build-failed",
+        f"image {wanted.os}",
+        message,
+        evidence=words,
+        remedy="apt-get update   (it must work on this machine; then the same command again)",
+    )
+
+
+def _label_changes(wanted: Recipe) -> tuple[str, ...]:
     labels = {LABEL_OS: wanted.os, LABEL_RECIPE: wanted.digest}
-    changes = [word for name, value in labels.items() for word in ("--change", f"LABEL {name}={value}")]
-    try:
-        engine.run("import", *changes, str(image), wanted.reference, timeout=300)
-    except EngineError as error:
-        raise refusal(
-            "image-build-failed", f"image {wanted.os}", "podman could not import it", evidence=error.words
-        ) from error
+    return tuple(word for name, value in labels.items() for word in ("--change", f"LABEL {name}={value}"))
 
 
 def _ubuntu(engine: Engine, wanted: Recipe, progress: Progress) -> None:
@@ -218,7 +229,6 @@ def _ubuntu(engine: Engine, wanted: Recipe, progress: Progress) -> None:
         ) from error
     progress(Step("", f"installing systemd and sshd into {base}; takes about a minute, only the first time"))
     provision(engine, base, wanted)
-    progress(Step("", f"image of {wanted.os} is ready"))
 
 
 def provision(engine: Engine, base: str, wanted: Recipe) -> None:
@@ -227,22 +237,25 @@ def provision(engine: Engine, base: str, wanted: Recipe) -> None:
     Raises:
         GpustrapError: A step in the container failed.
     """
-    install = (
-        "export DEBIAN_FRONTEND=noninteractive; cat >/tmp/overlay.tar; tar -C / -xf /tmp/overlay.tar; "
-        "rm /tmp/overlay.tar; apt-get -q update && "
-        f'apt-get -q install -y --no-install-recommends {" ".join(wanted.packages)} && exec sh -c "$1"'
+    script = (
+        "cat >/tmp/overlay.tar; tar -C / -xf /tmp/overlay.tar; rm /tmp/overlay.tar; apt-get -q update; "
+        f"apt-get -q install -y --no-install-recommends {' '.join(wanted.packages)}; {file_text('provision.sh')}"
     )
-    container = engine.run(
-        "create", "--interactive", "--network=host", base, "sh", "-c", install, "provision", file_text("provision.sh")
-    )
-    labels = {LABEL_OS: wanted.os, LABEL_RECIPE: wanted.digest}
-    changes = [word for name, value in labels.items() for word in ("--change", f"LABEL {name}={value}")]
+    derive(engine, base, wanted, script, stdin=wanted.overlay)
+
+
+def derive(engine: Engine, base: str, wanted: Recipe, script: str, *, stdin: bytes = b"") -> None:
+    """Run a script as root in a container of an image, and keep what comes out as another image.
+
+    Raises:
+        GpustrapError: The script failed.
+    """
+    command = ("sh", "-c", f"set -eu; export DEBIAN_FRONTEND=noninteractive; {script}")
+    container = engine.run("create", "--interactive", "--network=host", base, *command)
     try:
-        engine.run("start", "--attach", "--interactive", container, stdin=wanted.overlay, timeout=600)
-        engine.run("commit", "--quiet", *changes, container, wanted.reference, timeout=300)
+        engine.run("start", "--attach", "--interactive", container, stdin=stdin, timeout=600)
+        engine.run("commit", "--quiet", *_label_changes(wanted), container, wanted.reference, timeout=300)
     except EngineError as error:
-        raise refusal(
-            "image-build-failed", f"image {wanted.os}", f"{base} could not be provisioned", evidence=error.words[-1500:]
-        ) from error
+        raise _build_failed(wanted, f"{base} could not be changed into it", error.words[-1500:]) from error
     finally:
         engine.call("rm", "--force", container)

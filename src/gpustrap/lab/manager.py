@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from gpustrap.errors import GpustrapError
 from gpustrap.lab import container, images, network, preflight, state
 from gpustrap.lab.engine import (
     LABEL_ADDRESS,
@@ -26,7 +28,10 @@ from gpustrap.model.progress import Progress, Step, silent
 
 DEFAULT_LAB = "lab"
 USER = "ubuntu"
+MIRROR = "mirror"
+MIRROR_OS = "debian13"
 BOOT_SECONDS = 120
+T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -103,11 +108,11 @@ def check_name(what: str, text: str) -> None:
     Raises:
         GpustrapError: It is not.
     """
-    if not _NAME.fullmatch(text):
+    if not _NAME.fullmatch(text) or text == MIRROR:
         raise refusal(
             "lab-name-invalid",
             f"{what} {text!r}",
-            "a name has lower-case letters, digits and dashes, at most 32",
+            f"a name has lower-case letters, digits and dashes, at most 32, and is not {MIRROR}",
             remedy="choose another name, e.g. node1",
         )
 
@@ -135,8 +140,8 @@ class Lab:
         """
         for spec in specs:
             check_name("node", spec.name)
-        sources = {spec: self._image(spec, progress) for spec in specs}
-        with state.lock(f"lab-{self.name}"):
+        sources = dict(zip(specs, _each(lambda spec: self._image(spec, progress), specs), strict=True))
+        with state.lock(f"{self.name}/lab"):
             subnet = network.ensure(self.engine, self.name)
             known = {status.name: status for status in self.status()}
             self._refuse_other_systems(specs, known)
@@ -144,8 +149,7 @@ class Lab:
             free = (str(host) for host in list(subnet.hosts())[network.FIRST_NODE - 1 :] if str(host) not in taken)
             for spec in specs:
                 self._run(spec, sources[spec], known.get(spec.name), free, progress)
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            return tuple(pool.map(lambda spec: self._wait(spec.name, progress), specs))
+        return _each(lambda spec: self.wait(spec.name, progress), specs)
 
     def _image(self, spec: NodeSpec, progress: Progress) -> str:
         if spec.snapshot is not None:
@@ -163,10 +167,13 @@ class Lab:
                     remedy=f"gpustrap lab down --lab {self.name}",
                 )
 
-    def _run(self, spec: NodeSpec, image: str, there: Status | None, free: Any, progress: Progress) -> None:  # noqa: ANN401
+    def _run(self, spec: NodeSpec, image: str, there: Status | None, free: Iterator[str], progress: Progress) -> None:
+        volume = container.volume(self.name, spec.name)
         try:
             if there is None:
                 progress(Step(spec.name, f"starting {spec.os}"))
+                if not self.engine.exists("volume", volume):
+                    self.engine.run("volume", "create", f"--label={LABEL_LAB}={self.name}", volume)
                 self.engine.run(*container.node_arguments(self.name, spec.name, spec.os, next(free), image))
             elif there.state != "running":
                 progress(Step(spec.name, "starting again"))
@@ -180,7 +187,12 @@ class Lab:
                 remedy=f"gpustrap lab down --lab {self.name}",
             ) from error
 
-    def _wait(self, node: str, progress: Progress) -> LabNode:
+    def wait(self, node: str, progress: Progress = silent) -> LabNode:
+        """Wait until a node has booted and its sshd listens.
+
+        Raises:
+            GpustrapError: It did not within `BOOT_SECONDS`.
+        """
         name = container.name(self.name, node)
         deadline = time.monotonic() + BOOT_SECONDS
         progress(Step(node, "booting"))
@@ -233,9 +245,30 @@ class Lab:
             engine=self.engine,
         )
 
+    def nodes(self) -> tuple[LabNode, ...]:
+        """The nodes of this lab that run."""
+        return tuple(self.node(status.name) for status in self.status() if status.os and status.state == "running")
+
     def status(self) -> tuple[Status, ...]:
         """The containers of this lab, also what a crash left behind."""
         return _statuses(self.engine, self._label)
+
+    def reboot(self, node: str) -> LabNode:
+        """Reboot a node as its user would, and wait until it is back.
+
+        Raises:
+            GpustrapError: It does not come back.
+        """
+        name = container.name(self.name, node)
+        started = ("inspect", "--format={{.State.StartedAt}} {{.State.Running}}", name)
+        before = self.engine.run(*started)
+        self.engine.call("exec", name, "systemctl", "reboot")
+        deadline = time.monotonic() + BOOT_SECONDS
+        while (now := self.engine.run(*started)) == before or not now.endswith("true"):
+            if time.monotonic() > deadline:
+                raise refusal("lab-node-failed", f"node {node}", f"did not reboot within {BOOT_SECONDS} s")
+            time.sleep(0.2)
+        return self.wait(node)
 
     def snapshot(self, node: str, tag: str) -> str:
         """Save a node's files under a tag, to start other nodes from; ``/var/lib/docker`` is not among them."""
@@ -249,22 +282,28 @@ class Lab:
 
     def serve(self, directory: Path) -> str:
         """Show a directory of this machine to the nodes over HTTP, as host ``mirror``, and give its base URL."""
-        image = images.ensure(self.engine, "debian13")
-        with state.lock(f"lab-{self.name}"):
-            subnet = network.ensure(self.engine, self.name)
-            address = str(subnet[network.MIRROR])
-            self.engine.call("rm", "--force", "--time=0", container.name(self.name, "mirror"))
+        image = images.ensure(self.engine, MIRROR_OS)
+        name = container.name(self.name, MIRROR)
+        with state.lock(f"{self.name}/lab"):
+            address = str(network.ensure(self.engine, self.name)[network.MIRROR])
+            self.engine.call("rm", "--force", "--time=0", name)
             self.engine.run(*container.mirror_arguments(self.name, address, str(directory.resolve()), image))
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not _listens(address, 80):
+            if time.monotonic() > deadline:
+                words = self.engine.call("logs", name).stderr.decode(errors="replace")
+                raise refusal("lab-mirror-failed", "mirror", "its HTTP server does not answer", evidence=words)
+            time.sleep(0.1)
         return f"http://{address}"
 
-    def standins(self, os_names: Sequence[str], progress: Progress = silent) -> dict[str, object]:
+    def standins(self, progress: Progress = silent) -> dict[str, object]:
         """Build what cannot be reached from here, serve it, and give the request variables that point at it."""
         from gpustrap.lab import standins  # noqa: PLC0415 - heavy, and most labs have none
 
         directory = self.directory / "standins"
         state.make_directory(directory)
         base_url = self.serve(directory)
-        return standins.build(directory, base_url=base_url, os_names=tuple(os_names), progress=progress)
+        return standins.build(directory, base_url=base_url, progress=progress)
 
     def remember_site(self, root: Path) -> None:
         """Note that a site has this lab's nodes, so that `down` can take them out."""
@@ -279,20 +318,22 @@ class Lab:
     def remove(self, node: str) -> None:
         """Remove one node and its volume."""
         self.engine.call("rm", "--force", "--time=0", container.name(self.name, node))
-        self.engine.call("volume", "rm", "--force", f"{container.name(self.name, node)}-docker")
+        self.engine.call("volume", "rm", "--force", container.volume(self.name, node))
 
     def down(self, progress: Progress = silent) -> tuple[str, ...]:
         """Remove everything that carries the lab's label, and the lab's files; give the names of what went."""
-        with state.lock(f"lab-{self.name}"):
-            names = [status.name for status in self.status()]
+        with state.lock(f"{self.name}/lab"):
+            names = [status.name for status in self.status() if status.name]
             for name in names:
                 progress(Step(name, "removing"))
                 self.remove(name)
                 progress(Step(name, "removed", done=True))
+            for volume in self.engine.list("volume", self._label):
+                self.engine.call("volume", "rm", "--force", volume["Name"])
             for image in self.engine.list("images", f"label={LABEL_SNAPSHOT}={self.name}"):
                 self.engine.call("rmi", "--force", image["Id"])
-            if network.find(self.engine, self.name) is not None:
-                self.engine.run("network", "rm", "--force", network.name(self.name))
+            for bridge in self.engine.list("network", self._label):
+                self.engine.run("network", "rm", "--force", bridge["name"])
             state.remove(self.name)
         return tuple(names)
 
@@ -317,10 +358,33 @@ def _statuses(engine: Engine, condition: str) -> tuple[Status, ...]:
         found.append(
             Status(
                 lab=labels[LABEL_LAB],
-                name=labels.get(LABEL_NODE, "mirror"),
+                name=labels.get(LABEL_NODE, MIRROR),
                 os=labels.get(LABEL_OS, ""),
                 address=labels.get(LABEL_ADDRESS, ""),
                 state=entry["State"],
             )
         )
+    with_nodes = {status.lab for status in found}
+    for bridge in engine.list("network", condition):
+        lab = bridge["labels"][LABEL_LAB]
+        if lab not in with_nodes:
+            found.append(Status(lab, name="", os="", address=bridge["subnets"][0]["subnet"], state="only a bridge"))
     return tuple(sorted(found, key=lambda status: (status.lab, status.name)))
+
+
+def _listens(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _each(function: Callable[[NodeSpec], T], specs: Sequence[NodeSpec]) -> tuple[T, ...]:
+    """Do something for all nodes at a time; what went wrong with any of them is raised once, at the end."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        futures = [pool.submit(function, spec) for spec in specs]
+    errors = [error for future in futures if isinstance(error := future.exception(), GpustrapError)]
+    if errors:
+        raise GpustrapError(*dict.fromkeys(problem for error in errors for problem in error.problems))
+    return tuple(future.result() for future in futures)
