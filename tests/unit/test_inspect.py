@@ -107,7 +107,7 @@ def test_one_nodes_failure_never_hides_the_others(tmp_path: Path, fleet: dict[st
     ],
 )
 def test_hostile_answer_is_refused_whole(change: dict[str, Any]) -> None:
-    found = inspect.check("n1", answer() | change, time.time())
+    found = inspect.check("n1", answer() | change, (0.0, time.time()))
     assert isinstance(found, GpustrapError)
     (problem,) = found.problems
     assert (problem.code, problem.subject) == ("probe-answer-invalid", "node n1")
@@ -117,15 +117,28 @@ def test_hostile_answer_is_refused_whole(change: dict[str, Any]) -> None:
 
 
 def test_keys_of_a_newer_probe_are_dropped() -> None:
-    assert isinstance(inspect.check("n1", answer() | {"new": 1}, 0.0), Facts)
+    assert isinstance(inspect.check("n1", answer() | {"new": 1}, (0.0, 0.0)), Facts)
 
 
-def test_skew_is_the_nodes_clock_less_ours() -> None:
+@pytest.mark.parametrize(
+    ("sent", "received", "skew"),
+    [(-2, 3, 0.0), (3725, 3730, -3725.0), (-90, -70, 70.0)],
+)
+def test_skew_is_what_the_round_trip_cannot_explain(sent: float, received: float, skew: float) -> None:
     data = answer()
-    found = inspect.check("n1", data, data["time"]["epoch"] + 3725)
+    epoch = data["time"]["epoch"]
+    found = inspect.check("n1", data, (epoch + sent, epoch + received))
     assert isinstance(found, Facts)
-    assert found.time.skew == -3725.0
-    assert "its clock is 1 h 2 min behind this machine's -> sudo timedatectl set-ntp true" in messages(found)
+    assert found.time.skew == skew
+
+
+def test_skew_is_told_with_the_way_out() -> None:
+    said = messages(facts(time__skew=-3725.0))
+    assert "its clock is 1 h 2 min behind this machine's -> sudo timedatectl set-ntp true" in said
+
+
+def test_a_containers_clock_is_its_hosts_business() -> None:
+    assert attention(facts("container", time__synchronized=False)) == ()
 
 
 @pytest.mark.parametrize(

@@ -68,15 +68,21 @@ def read_facts(
         For each node its facts, or why there are none.
     """
     sent: dict[str, float] = {}
+    received: dict[str, float] = {}
+
+    def listen(step: Step) -> None:
+        received[step.node] = time.time()  # a node's last step is that its answer is here
+        progress(step)
 
     def arguments(node: Node) -> dict[str, Any]:
         sent[node.name] = time.time()  # called just before the question goes out
         return {"packages": list(packages(node))}
 
-    answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=progress)
+    answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=listen)
     found: dict[str, Facts | GpustrapError] = {}
     for name, answer in answers.items():
-        found[name] = result = answer if isinstance(answer, GpustrapError) else check(name, answer, sent[name])
+        while_asked = (sent.get(name, 0.0), received.get(name, time.time()))
+        found[name] = result = answer if isinstance(answer, GpustrapError) else check(name, answer, while_asked)
         if isinstance(result, Facts):
             save_facts(site, name, result)
             progress(Step(name, result.os.pretty_name or result.os.id, done=True))
@@ -85,13 +91,14 @@ def read_facts(
     return found
 
 
-def check(name: str, answer: dict[str, Any], sent: float) -> Facts | GpustrapError:
+def check(name: str, answer: dict[str, Any], while_asked: tuple[float, float]) -> Facts | GpustrapError:
     """Validate what a node says it is, and compare its clock with ours.
 
     Args:
         name: Inventory name.
         answer: What the node sent: hostile input.
-        sent: Our clock when the question went out, seconds since 1970; the node read its own a moment later.
+        while_asked: Our clock when the question went out and when the answer was here, seconds since 1970; the node
+            read its own in between.
     """
     try:
         facts = Facts.model_validate(answer)
@@ -107,5 +114,7 @@ def check(name: str, answer: dict[str, Any], sent: float) -> Facts | GpustrapErr
                 remedy=f"look at what answers on the node; nothing else of it can be trusted: ssh {name}",
             )
         )
-    clock = facts.time.model_copy(update={"skew": round(facts.time.epoch - sent, 1)})
+    earliest, latest = while_asked
+    skew = facts.time.epoch - min(max(facts.time.epoch, earliest), latest)  # 0 if it may be right
+    clock = facts.time.model_copy(update={"skew": round(skew, 1)})
     return facts.model_copy(update={"time": clock})

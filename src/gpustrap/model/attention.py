@@ -9,6 +9,7 @@ from gpustrap.model.facts import Facts, FilesystemFacts, InstallFacts
 
 SKEW_LIMIT = 60.0  # seconds; signatures of repositories and TLS begin to fail
 GIB = 1024**3
+CONTAINERS = frozenset({"docker", "podman", "lxc", "systemd-nspawn", "wsl"})  # their clock is the host's
 TMP, VAR_TMP = "/tmp", "/var/tmp"  # noqa: S108 - named, not written
 PROGRAMS_RUN = frozenset({"/", "/usr", "/usr/local", "/opt", "/home", "/var", "/var/lib", "/var/lib/docker", TMP})
 NEEDED = PROGRAMS_RUN | {"/var/cache", VAR_TMP}
@@ -65,7 +66,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
         where = "ahead of" if skew > 0 else "behind"
         mend = "check this machine's clock too" if facts.time.synchronized else "sudo timedatectl set-ntp true"
         yield Finding(f"its clock is {duration(abs(skew))} {where} this machine's", mend)
-    elif facts.time.synchronized is False:
+    elif facts.time.synchronized is False and facts.virtualization not in CONTAINERS:
         yield Finding("nothing keeps its clock right", "sudo timedatectl set-ntp true")
 
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gpustrap.model.attention import Finding, attention, nearly_full
+from gpustrap.model.attention import Finding, attention, duration, nearly_full
 from gpustrap.model.facts import Facts, FilesystemFacts, PciFacts
 from gpustrap.report.escape import one_line
 from gpustrap.report.view import counted
@@ -105,8 +105,9 @@ def _upgrades(facts: Facts) -> str:
 
 def _clock(facts: Facts) -> str:
     kept = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}[facts.time.synchronized]
-    skew = "" if facts.time.skew is None else f", {abs(facts.time.skew):.0f} s off"
-    return f"{kept}{skew}, {facts.os.timezone or 'time zone unknown'}"
+    skew = facts.time.skew
+    off = "" if skew is None else f", {duration(abs(skew))} off" if abs(skew) >= 1 else ", agrees with ours"
+    return f"{kept}{off}, {facts.os.timezone or 'time zone unknown'}"
 
 
 def _installs(facts: Facts) -> str:
