@@ -1,0 +1,102 @@
+"""What Ansible is told about a connection, and what is refused before the first change."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gpustrap.converge.preflight import MIN_FREE_BYTES, MIN_FREE_INODES, preflight
+from gpustrap.converge.session import Target, connection_variables, private_directory
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.facts import CpuFacts, Facts, FilesystemFacts, KernelFacts, LockHolder, OsFacts, PackageManagerFacts
+from gpustrap.model.node import Access, Endpoint, Escalation
+
+ENDPOINT = Endpoint("n1", "n1")
+DEFAULTS = ("-o", "ControlMaster=auto")
+
+
+def variables(access: Access, endpoint: Endpoint = ENDPOINT, identity: Path | None = None) -> dict[str, object]:
+    return connection_variables(Target(endpoint, access), Path("/my site/100%/known_hosts"), identity, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("escalation", "become"), [(Escalation.ROOT, False), (Escalation.NOPASSWD, True), (Escalation.PASSWORD, True)]
+)
+def test_root_needs_no_sudo(escalation: Escalation, become: bool) -> None:
+    assert variables(Access(escalation))["ansible_become"] is become
+
+
+def test_sudo_rs_and_requiretty_are_respected() -> None:
+    found = variables(Access(Escalation.PASSWORD, become_exe="sudo.ws", requiretty=True))
+    assert found["ansible_become_exe"] == "sudo.ws"
+    assert found["ansible_pipelining"] is False
+    assert "ansible_pipelining" not in variables(Access(Escalation.PASSWORD))
+
+
+def test_the_python_of_the_inventory_wins_over_that_of_enroll() -> None:
+    access = Access(Escalation.ROOT, python="/usr/bin/python3")
+    assert variables(access)["ansible_python_interpreter"] == "/usr/bin/python3"
+    endpoint = Endpoint("n1", "n1", python="/opt/python3")
+    assert variables(access, endpoint)["ansible_python_interpreter"] == "/opt/python3"
+
+
+def test_all_ssh_arguments_once_the_users_before_ours() -> None:
+    endpoint = Endpoint("n1", "n1", ssh_args=("-J", "jump", "-o", "ControlMaster=no"), private_key="/home/u/.ssh/k")
+    found = variables(Access(Escalation.ROOT), endpoint, Path("/my site/id"))
+    words = shlex.split(str(found["ansible_ssh_args"]))
+    assert words[1].startswith('UserKnownHostsFile="/my site/100%%/known_hosts" "')
+    assert words.count("-J") == 1
+    assert words.index("ControlMaster=no") < words.index("ControlMaster=auto")
+    assert words[words.index("-i") + 1] == "/home/u/.ssh/k"
+    assert found["ansible_ssh_common_args"] == found["ansible_ssh_extra_args"] == ""
+    assert found["ansible_ssh_private_key_file"] == "/my site/id"
+
+
+def test_the_private_directory_is_private_short_and_gone() -> None:
+    with private_directory() as private:
+        assert private.stat().st_mode & 0o777 == 0o700
+        assert len(str(private / "cp")) + 28 < 104
+        (private / "secret").write_text("x")
+    assert not private.exists()
+
+
+def facts(*filesystems: FilesystemFacts, locks: tuple[LockHolder, ...] = (), interrupted: bool = False) -> Facts:
+    return Facts(
+        os=OsFacts(id="debian", architecture="x86_64"),
+        kernel=KernelFacts(running="6.1"),
+        cpu=CpuFacts(),
+        filesystems=filesystems,
+        package_manager=PackageManagerFacts(kind="apt", locks=locks, interrupted=interrupted),
+    )
+
+
+def mounted(mount: str, free: int = MIN_FREE_BYTES, inodes: int = MIN_FREE_INODES) -> FilesystemFacts:
+    return FilesystemFacts(mount=mount, size=1 << 40, free=free, inodes=1 << 20, inodes_free=inodes)
+
+
+@pytest.mark.parametrize(
+    ("filesystems", "refused"),
+    [
+        ([mounted("/")], []),
+        ([mounted("/", free=MIN_FREE_BYTES - 1)], ["/"]),
+        ([mounted("/", inodes=MIN_FREE_INODES - 1)], ["/"]),
+        ([mounted("/"), mounted("/var", free=0)], ["/var"]),
+        ([mounted("/"), mounted("/home", free=0)], []),
+        ([mounted("/"), mounted("/variety", free=0)], []),
+        ([], []),
+    ],
+)
+def test_a_full_disk_is_refused_before_the_first_change(filesystems: list[FilesystemFacts], refused: list[str]) -> None:
+    problems, _ = preflight("n1", facts(*filesystems))
+    assert [p.message.split()[2] for p in problems] == refused
+    assert all((p.code, p.exit_code, p.subject) == ("disk-full", ExitCode.REFUSED, "node n1") for p in problems)
+
+
+def test_a_busy_or_interrupted_package_manager_is_mentioned_not_refused() -> None:
+    lock = LockHolder(path="/var/lib/dpkg/lock-frontend", pid=24459, command="unattended-upgr")
+    problems, notes = preflight("n1", facts(mounted("/"), locks=(lock,), interrupted=True))
+    assert problems == ()
+    assert "unattended-upgr (pid 24459)" in notes[0]
+    assert "interrupted" in notes[1]
