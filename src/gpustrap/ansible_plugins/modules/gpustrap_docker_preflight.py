@@ -40,7 +40,7 @@ claims: {type: list, returned: success, description: One resource per planned pa
 SNAP_PATHS = ("/snap/docker/current", "/var/snap/docker/current")
 SNAP = (
     "docker's snap is installed; it sees neither /etc/docker nor the NVIDIA runtime. Set gpustrap_docker: false,"
-    " or gpustrap_docker_replace_snap: true to remove it (snapd keeps its containers and volumes in a snapshot, 31 days)"
+    " or gpustrap_docker_replace_snap: true to remove it (snapd keeps a snapshot of containers and volumes, 31 days)"
 )
 BY_HAND = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 
