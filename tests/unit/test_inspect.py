@@ -252,6 +252,7 @@ def test_duration(seconds: float, words: str) -> None:
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *argv: str) -> int:
     monkeypatch.setattr("sys.argv", ["gpustrap", "inspect", *argv])
+    monkeypatch.setattr(cli.os, "umask", lambda mask: mask)
     with pytest.raises(SystemExit) as end:
         cli.main()
     return int(end.value.code or 0)

@@ -38,7 +38,8 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "etc/file").chmod(0o640)
     (tmp_path / "etc/link").symlink_to("/etc/file")
     (tmp_path / "etc/dangling").symlink_to("/nowhere")
-    (tmp_path / "etc/dir").mkdir(mode=0o750)
+    (tmp_path / "etc/dir").mkdir()
+    (tmp_path / "etc/dir").chmod(0o750)
     os.mkfifo(tmp_path / "etc/pipe")
     return tmp_path
 

@@ -44,7 +44,7 @@ def _package_manager(facts: Facts) -> Iterator[Finding]:
     for lock in manager.locks:
         holders.setdefault((lock.pid, lock.command), []).append(lock.path)
     for (pid, command), paths in holders.items():
-        who = f"process {pid} ({command or 'command unknown'})" if pid > 0 else "a process outside this system"
+        who = f"process {pid} ({command[:60] or 'command unknown'})" if pid > 0 else "a process outside this system"
         look = f"wait for it, or look: ps -fp {pid}" if pid > 0 else "find what runs apt or dpkg on its files"
         yield Finding(f"{who} holds {', '.join(paths)}", look)
     if manager.interrupted:

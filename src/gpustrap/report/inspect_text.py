@@ -36,7 +36,7 @@ def _card(name: str, facts: Facts) -> Iterator[RenderableType]:
     for title, text in _rows(facts):
         table.add_row(title, Text(one_line(text)))
     yield Padding(table, (0, 0, 0, 2))
-    yield from _attention(attention(facts))
+    yield _attention(attention(facts))
     yield from (Text(f"  not read: {one_line(note)}", style="dim") for note in facts.notes)
     yield Text()
 
@@ -116,13 +116,15 @@ def _installs(facts: Facts) -> str:
     return ", ".join(rows[:INSTALLS] + more) or "no NVIDIA, CUDA, docker or conda"
 
 
-def _attention(findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
+def _attention(findings: tuple[Finding, ...]) -> RenderableType:
     if not findings:
-        yield Text("  ✓ nothing needs attention", style="green")
+        return Text("  ✓ nothing needs attention", style="green")
+    table = Table.grid(padding=(0, 1, 0, 0))
     for finding in findings:
-        yield Text.assemble(("  ! ", "yellow"), one_line(finding.message))
+        table.add_row("  [yellow]![/yellow]", Text(one_line(finding.message), overflow="fold"))
         if finding.remedy:
-            yield Text.assemble(("      Next: ", "bold"), one_line(finding.remedy))
+            table.add_row("", Text.assemble(("Next: ", "bold"), one_line(finding.remedy), overflow="fold"))
+    return table
 
 
 def _gb(size: int) -> str:

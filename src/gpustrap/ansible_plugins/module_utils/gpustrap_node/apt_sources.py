@@ -33,11 +33,6 @@ class Source(NamedTuple):
         shown = ("file", "uri", "suite", "components", "signed_by", "enabled")
         return {name: getattr(self, name) for name in shown}
 
-    @property
-    def line(self) -> str:
-        """For people."""
-        return " ".join((self.uri, self.suite, *self.components))
-
 
 def mask(uri: str) -> str:
     """The URI without the password of its user."""
@@ -145,39 +140,45 @@ def read_sources(host: Host) -> tuple[list[Source], list[str]]:
 
 
 def check(sources: list[Source]) -> list[str]:
-    """Conflicting Signed-By (apt then reads nothing at all), duplicates, and discs."""
-    problems = []
+    """Conflicting Signed-By, duplicates where nothing conflicts, and discs; of what is enabled."""
     live = [s for s in sources if s.enabled]
-    keys: dict[tuple[str, str], list[Source]] = {}
-    targets: dict[tuple[str, str, str, str], list[Source]] = {}
+    places: dict[tuple[str, str], list[Source]] = {}
     for source in live:
-        keys.setdefault((normal(source.uri), source.suite.rstrip("/")), []).append(source)
+        places.setdefault((normal(source.uri), source.suite.rstrip("/")), []).append(source)
+    conflicts = [
+        (group[0], other) for group in places.values() for other in group if other.signed_by != group[0].signed_by
+    ]
+    told = {
+        (normal(first.uri), first.suite.rstrip("/")): _conflict(first, other) for first, other in reversed(conflicts)
+    }
+    discs = [s for s in live if s.uri.startswith("cdrom:")]
+    return [
+        *(told[place] for place in places if place in told),
+        *_duplicates([s for s in live if (normal(s.uri), s.suite.rstrip("/")) not in told]),
+        *("%s names a disc (%s): apt-get update fails without it" % (s.file, s.uri) for s in discs),
+    ]
+
+
+def _conflict(one: Source, two: Source) -> str:
+    said = (one.uri, one.suite, one.file, one.signed_by or "nothing", two.file, two.signed_by or "nothing")
+    return "conflicting Signed-By for %s %s: %s says %s, %s says %s; apt reads no sources until they agree" % said
+
+
+def _duplicates(sources: list[Source]) -> list[str]:
+    """What apt would fetch twice: the same component for the same architecture, be it by http or https."""
+    targets: dict[tuple[str, str, str, str], list[Source]] = {}
+    for source in sources:
         place = normal(source.uri).replace("https://", "http://", 1)
         for component in source.components or ("",):
             targets.setdefault((source.kind, place, source.suite.rstrip("/"), component), []).append(source)
-    for group in keys.values():
-        first, other = group[0], next((s for s in group if s.signed_by != group[0].signed_by), None)
-        if other:
-            problems.append(
-                "conflicting Signed-By for %s %s: %s says %s, %s says %s; apt reads no sources at all until they agree"
-                % (first.uri, first.suite, first.file, _key(first), other.file, _key(other))
-            )
     twice: dict[tuple[str, str], list[str]] = {}
     for group in targets.values():
-        for later, source in enumerate(group):
-            earlier = next((s for s in group[:later] if _overlap(s, source)), None)
+        for number, source in enumerate(group):
+            earlier = next((s for s in group[:number] if _overlap(s, source)), None)
             if earlier:
-                files = twice.setdefault((source.uri, source.suite), [])
-                files.extend(f for f in (earlier.file, source.file) if f not in files)
-    for (uri, suite), files in twice.items():
-        problems.append("%s %s is configured more than once, in %s" % (uri, suite, " and ".join(files)))
-    discs = [s for s in live if s.uri.startswith("cdrom:")]
-    problems += ["%s names a disc (%s): apt-get update fails without it" % (s.file, s.uri) for s in discs]
-    return problems
-
-
-def _key(source: Source) -> str:
-    return source.signed_by or "nothing"
+                twice.setdefault((source.uri, source.suite), []).extend((earlier.file, source.file))
+    told = ((uri, suite, " and ".join(dict.fromkeys(files))) for (uri, suite), files in twice.items())
+    return ["%s %s is configured more than once, in %s" % one for one in told]
 
 
 def _overlap(one: Source, two: Source) -> bool:
