@@ -50,7 +50,10 @@ def for_each(
     results: dict[str, T | BaseException] = {}
     try:
         while len(results) < len(names):
-            name, result = done.get()
+            try:
+                name, result = done.get(timeout=0.5)  # a signal that another thread receives does not wake this one
+            except queue.Empty:
+                continue
             results[name] = result
             if isinstance(result, GpustrapError):
                 progress(Step(name, result.problems[0].message, done=True, ok=False))

@@ -60,7 +60,8 @@ def test_big_request_and_big_answer(session, root_access, package):
 
 
 def test_stray_prints_do_no_harm(session, root_access, package):
-    text = "import os,sys\nprint('noise')\ndef main(request):\n    print('x' * 9000)\n    os.write(1, b'y' * 9000)\n    return {'ok': 1}\n"
+    text = "import os\nprint('noise')\ndef main(request):\n    print('x' * 9000)\n    os.write(1, b'y' * 9000)\n"
+    text += "    return {'ok': 1}\n"
     assert ask(session, root_access, package(text)) == {"ok": 1}
 
 
@@ -79,7 +80,8 @@ def test_a_program_that_dies_is_no_answer(session, root_access, package):
 
 
 def test_a_program_that_hangs_is_ended_on_the_node_too(session, root_access, package, tmp_path):
-    text = f"import os,time\ndef main(request):\n    open({str(tmp_path / 'pid')!r},'w').write(str(os.getpid()))\n    time.sleep(90)\n"
+    text = f"import os,time\ndef main(request):\n    open({str(tmp_path / 'pid')!r},'w').write(str(os.getpid()))\n"
+    text += "    time.sleep(90)\n"
     assert problem(session, root_access, package(text), timeout=1).code == "timeout"
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
