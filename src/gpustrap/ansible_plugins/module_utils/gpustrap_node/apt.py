@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from . import apt_sources, dpkg
+from . import apt_lists, apt_sources, dpkg
 from .host import Host
 
 PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
@@ -20,7 +20,10 @@ def package_facts(host: Host, asked: list[str], known: dict[str, dpkg.Package] |
         return {"kind": "dnf" if dnf else "unknown"}
     sources, problems = apt_sources.read_sources(host)
     names = [name for name in dict.fromkeys(asked) if PACKAGE.match(name)][:MAX_ASKED]
-    answer = host.run(["apt-cache", "policy", *names], timeout=30) if names else None
+    answer = None
+    if names:
+        with apt_lists.fresh(host) as options:
+            answer = host.run(["apt-cache", *options, "policy", *names], timeout=30)
     if names and (answer is None or answer.rc != 0):
         host.note("apt-cache policy: %s" % (answer.stderr.strip()[:500] if answer else "could not be run"))
     candidates = parse_policy(answer.stdout if answer and answer.rc == 0 else "")
