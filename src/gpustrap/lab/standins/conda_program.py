@@ -14,7 +14,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -262,8 +261,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("-V", "--version", action="version", version=f"conda {VERSION}")
     commands = top.add_subparsers(dest="verb", required=True)
 
-    def verb(group: Any, name: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = group.add_parser(name)
+    def verb(
+        group: argparse._SubParsersAction[argparse.ArgumentParser],
+        name: str,
+        function: Callable[[argparse.Namespace], int],
+    ) -> argparse.ArgumentParser:
+        one = group.add_parser(name)
         one.set_defaults(function=function)
         where = one.add_mutually_exclusive_group()
         where.add_argument("-p", "--prefix")
