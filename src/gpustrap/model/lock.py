@@ -40,6 +40,9 @@ class NodeLock(Frozen):
 class Lock(Frozen):
     """The whole site."""
 
+    plugin: Literal["gpustrap_lock"] = Field(
+        "gpustrap_lock", description="keeps Ansible's own yaml plugin from taking the lock for an inventory"
+    )
     version: Literal[1] = 1
     tool: str
     catalog: str = Field(description="digest of the catalog it was planned with")

@@ -77,7 +77,6 @@ def _ask(site: Site, patterns: list[str], limit: str | None) -> dict[str, Any]:
 def _run_child(question: dict[str, Any]) -> dict[str, Any]:
     environment = os.environ | {
         "ANSIBLE_CONFIG": str(ansible_config()),
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_NOCOLOR": "true",
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
     }

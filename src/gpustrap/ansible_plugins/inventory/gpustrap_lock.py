@@ -20,7 +20,10 @@ description:
   - Name the inventory first, C(-i inventory -i gpustrap.lock.yml).
 options:
   plugin:
-    description: Not used; the file is recognised by its name.
+    description: Always C(gpustrap_lock). Where this plugin refuses a lock, it keeps Ansible from taking the file for a
+      plain YAML inventory instead.
+    required: true
+    choices: [gpustrap_lock]
 """
 
 FILE_NAME = "gpustrap.lock.yml"

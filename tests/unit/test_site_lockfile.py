@@ -1,0 +1,105 @@
+"""The lock file: stable, readable, refused when it is not one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustrap.errors import GpustrapError
+from gpustrap.model.lock import Choice, Lock, NodeLock
+from gpustrap.model.site import Site
+from gpustrap.site.lockfile import diff_locks, dump_lock, read_lock, write_lock
+
+CHOICE = Choice(item="docker", value="docker.io 26", reason="newest", source="node")
+ODD = "{{ lookup('pipe', 'id') }}: # é"
+
+
+def node(version: str = "26", **roles: object) -> NodeLock:
+    packages = [{"name": "docker.io", "version": version}]
+    docker = {"docker_packages": packages, "docker_users": [], "docker_daemon": {"key": ODD}} | roles
+    return NodeLock(request_digest="r", system_digest="s", os="debian 13", choices=(CHOICE,), roles={"docker": docker})
+
+
+def lock(**nodes: NodeLock) -> Lock:
+    return Lock(tool="gpustrap 1", catalog="sha256:0", nodes=nodes)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    assert read_lock(site) is None
+    write_lock(site, lock(n2=node(), n1=node()))
+    assert read_lock(site) == lock(n1=node(), n2=node())
+    assert site.lock.stat().st_mode & 0o777 == 0o644
+    assert [p.name for p in tmp_path.iterdir()] == [site.lock.name]
+
+
+def test_the_order_in_which_nodes_were_planned_does_not_show() -> None:
+    assert dump_lock(lock(n2=node(), n1=node())) == dump_lock(lock(n1=node(), n2=node()))
+
+
+def test_roles_keep_the_order_of_the_site(tmp_path: Path) -> None:
+    entry = node().model_copy(update={"roles": {"ubuntu_server": {}, "docker": {}, "conda": {}}})
+    write_lock(Site(tmp_path), lock(n1=entry))
+    read = read_lock(Site(tmp_path))
+    assert read is not None
+    assert list(read.nodes["n1"].roles) == ["ubuntu_server", "docker", "conda"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "subject"),
+    [
+        ("a: [1\nb", "lock-broken", ":2"),
+        ("version: 2\nnodes: {}\n", "lock-newer", ""),
+        ("version: 1\nnodes: {}\n", "lock-broken", ""),
+        ("version: one\n", "lock-broken", ""),
+        ("- 1\n", "lock-broken", ""),
+        ("", "lock-broken", ""),
+    ],
+)
+def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, code: str, subject: str) -> None:
+    site = Site(tmp_path)
+    site.lock.write_text(text)
+    with pytest.raises(GpustrapError) as caught:
+        read_lock(site)
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert problem.subject.endswith(subject)
+    assert problem.remedy
+
+
+def test_a_failed_write_leaves_the_old_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
+    write_lock(site, lock(n1=node()))
+    before = site.lock.read_text()
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_lock(site, lock(n1=node("27")))
+    assert site.lock.read_text() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_differences_are_lines_for_people() -> None:
+    old = lock(n1=node(), gone=node())
+    new = lock(n1=node("27", docker_users=["ann"]), n3=node())
+    assert diff_locks(old, new) == (
+        "- gone: no longer in the inventory",
+        "~ n1: docker_packages docker.io=26 -> docker.io=27",
+        "~ n1: docker_users none -> ann",
+        "+ n3: new, debian 13",
+    )
+    assert diff_locks(old, old) == ()
+    assert diff_locks(None, lock(n1=node())) == ("+ n1: new, debian 13",)
+
+
+def test_roles_and_systems_that_change_are_named() -> None:
+    other = node().model_copy(update={"system_digest": "t", "roles": {"conda": {}}})
+    assert diff_locks(lock(n1=node()), lock(n1=other)) == (
+        "~ n1: its hardware changed",
+        "~ n1: role docker goes",
+        "~ n1: role conda comes",
+    )
