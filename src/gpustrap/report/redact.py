@@ -17,11 +17,12 @@ _WORDS = (
     r"pass(?:word|wd|phrase)?|secret|token|(?:api|access|private)[_\-]?key|credential|authorization|cookie"
     r"|(?:session|machine|boot)[_\-]?id|serial[_\-]?number"
 )
-_NAMED = rf"[\w.\-]*(?:{_WORDS})[\w.\-]*"
+_NAMED = rf"(?=[\w.\-]*?(?:{_WORDS}))[\w.\-]++"  # looks ahead, then takes the whole word: never backtracks
 _NAME = re.compile(rf"^(?:{_NAMED}|auth|pw|pwd)$", re.IGNORECASE)
 # Names that say how a secret is used; their values are none.
 _HARMLESS_NAME = re.compile(r"^(?:passwordless|password_?(?:authentication|fd)|nopasswd)$", re.IGNORECASE)
 
+_START = r"(?<![\w.\-])"  # where a word with dots and dashes begins: once per word, or a long one costs its square
 _IS = r"(\\?[\"']?\s*[:=]\s*)"  # between name and value; a quote before it may itself be escaped
 _QUOTE = r"(\\?[\"'])"
 _KEY = r"PRIVATE KEY(?: BLOCK)?-----"
@@ -34,22 +35,22 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # A private key, also one that was cut off.
         (rf"-----BEGIN [A-Z ]*{_KEY}.*?(?:-----END [A-Z ]*{_KEY}|\Z)", GONE),
         # scheme://user:password@host
-        (r"(\b[a-z][a-z0-9+.\-]*://)[^\s/@\"']+@", rf"\1{GONE}@"),
+        (r"(\b[a-z][a-z0-9+.\-]{0,20}://)[^\s/@\"']+@", rf"\1{GONE}@"),
         # Authorization: Bearer …, Cookie: …: to the end of the line or the quote
         (rf"{_HEADER}{_IS}{_QUOTE}?[^\r\n\"'\\]+", rf"\1\2\3{GONE}"),
         (r"\b(bearer|basic)\s+[\w.~+/=\-]{8,}", rf"\1 {GONE}"),
         # "password": "…": to the quote that began it
-        (rf"\b({_NAMED}|auth|pwd){_IS}{_QUOTE}.*?\3", rf"\1\2\3{GONE}\3"),
+        (rf"{_START}({_NAMED}|auth|pwd){_IS}{_QUOTE}[^\r\n]{{0,4000}}?\3", rf"\1\2\3{GONE}\3"),
         # password=…: to a space or a separator
-        (rf"\b({_NAMED}|pwd){_IS}(?!\\?[\"'\[{{])[^\s,;&\"'}})\]]+", rf"\1\2{GONE}"),
+        (rf"{_START}({_NAMED}|pwd){_IS}(?!\\?[\"'\[{{])[^\s,;&\"'}})\]]+", rf"\1\2{GONE}"),
         # --password …, --token=…
-        (rf"(--?{_NAMED}(?:\s+|=))(?!-)[^\s\"']+", rf"\1{GONE}"),
+        (rf"{_START}(--?{_NAMED}(?:\s+|=))(?!-)[^\s\"']+", rf"\1{GONE}"),
         # Hashes of passwords, as in /etc/shadow.
         (r"\$(?:1|2[abxy]?|5|6|7|y|gy|sha1|argon2\w*)\$[^\s:\"']+", GONE),
         # Tokens that tell themselves by their beginning: of forges and hubs, AWS key ids, JSON web tokens.
         (rf"\b(?:{_KNOWN_BEGINNINGS})[\w\-]{{8,}}", GONE),
         (r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", GONE),
-        (r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*", GONE),
+        (r"(?<![\w\-])eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*", GONE),
         # machine-id, and whatever else has its shape; a sha256 is longer and stays.
         (r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", GONE),
     )

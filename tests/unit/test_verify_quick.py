@@ -1,0 +1,138 @@
+"""What is asked of a node, and how its answer (which may be anything) becomes checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustrap.model.check import NodeChecks, Verdict
+from gpustrap.model.lock import Choice, NodeLock
+from gpustrap.verify import quick
+from gpustrap.verify.gpustrap_verify.main import CHECKS
+
+SERVER = {"ubuntu_server_time_sync": True, "ubuntu_server_time_sync_service": "chrony"}
+DOCKER = {"docker_packages": [{"name": "docker.io", "version": "26.1"}], "docker_daemon": {"data-root": "/srv/docker"}}
+CONDA = {
+    "conda_prefix": "/opt/conda",
+    "conda_version": "25.3.1-0",
+    "conda_channels": ["conda-forge"],
+    "conda_proxy": {"https": "http://proxy:3128", "http": None, "no_proxy": ["localhost", "10.0.0.0/8"]},
+}
+
+
+def make_lock(simulated: bool = False, **roles: Any) -> NodeLock:
+    choices = [Choice(item="conda", value="25", reason="r", source="s", simulated=simulated)]
+    return NodeLock(request_digest="a", system_digest="b", os="debian 13", choices=tuple(choices), roles=roles)
+
+
+WHOLE = make_lock(ubuntu_server=SERVER, docker=DOCKER, conda=CONDA)
+
+
+def answer(**changed: Any) -> dict[str, Any]:
+    return {"checks": [{"id": w.id, "verdict": "pass", **changed} for w in quick.WANTED]}
+
+
+def by_id(lock: NodeLock, data: Any) -> dict[str, Any]:
+    return {c.id: c for c in quick.read_answer(lock, data)}
+
+
+def test_the_node_knows_every_check_and_no_other() -> None:
+    assert {w.id for w in quick.WANTED} == set(CHECKS)
+
+
+def test_request_is_made_of_the_lock() -> None:
+    request = quick.build_request("n1", WHOLE, run_id="r1", now=123.0)
+    checks = request["args"]["checks"]
+    assert checks["clock-sane"] == {"controller": 123.0, "ahead": quick.LOGIN_SECONDS, "service": "chrony.service"}
+    assert {"docker.service", "ssh.service", "chrony.service"} <= set(checks["systemd-healthy"]["units"])
+    assert {"/", "/srv/docker", "/opt/conda"} <= set(checks["disk-has-room"]["paths"])
+    assert checks["docker-daemon"]["packages"] == DOCKER["docker_packages"]
+    assert checks["conda-version"] == {"prefix": "/opt/conda", "version": "25.3.1-0"}
+    assert checks["conda-creates-an-environment"]["proxy"] == {
+        "https_proxy": "http://proxy:3128",
+        "no_proxy": "localhost,10.0.0.0/8",
+    }
+
+
+def test_a_role_that_is_not_locked_is_not_asked_and_skipped_with_a_reason() -> None:
+    lock = make_lock(ubuntu_server=SERVER)
+    asked = quick.build_request("n1", lock, run_id="r", now=0)["args"]["checks"]
+    assert not any(name.startswith(("docker", "conda")) for name in asked)
+    checks = by_id(lock, answer())
+    assert checks["docker-daemon"].verdict is Verdict.SKIP
+    assert "not in this node's lock" in checks["docker-daemon"].reason
+    assert NodeChecks(node="n1", checks=tuple(checks.values())).verdict is Verdict.PASS
+
+
+def test_no_time_service_is_wanted_when_time_sync_is_off() -> None:
+    lock = make_lock(ubuntu_server={**SERVER, "ubuntu_server_time_sync": False})
+    assert quick.build_request("n1", lock, run_id="r", now=0)["args"]["checks"]["clock-sane"]["service"] == ""
+
+
+def test_simulated_comes_from_the_lock_not_from_the_node() -> None:
+    checks = by_id(make_lock(simulated=True, ubuntu_server=SERVER, docker=DOCKER, conda=CONDA), answer(simulated=False))
+    assert checks["conda-version"].simulated
+    assert checks["conda-creates-an-environment"].simulated
+    assert not checks["docker-daemon"].simulated
+    assert not any(c.simulated for c in by_id(WHOLE, answer(simulated=True)).values())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"checks": None}, {"checks": "all fine"}, {"checks": [1, None, []]}, {"checks": [{"id": "another"}]}],
+    ids=str,
+)
+def test_what_is_not_answered_has_failed(data: Any) -> None:
+    checks = by_id(WHOLE, data)
+    assert {c.verdict for c in checks.values()} == {Verdict.FAIL}
+    assert len(checks) == len(quick.WANTED)
+
+
+def test_an_answer_given_twice_has_failed() -> None:
+    data = answer()
+    data["checks"].append({"id": "docker-daemon", "verdict": "pass"})
+    assert by_id(WHOLE, data)["docker-daemon"].verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"verdict": "fine"},
+        {"verdict": None},
+        {"verdict": "pass", "reason": ["x"]},
+        {"verdict": "pass", "evidence": "x" * 5000},
+        {"verdict": "pass", "seconds": "soon"},
+        {"verdict": "pass", "reason": "\ud800"},
+    ],
+    ids=["verdict", "none", "type", "too long", "seconds", "no text"],
+)
+def test_an_answer_that_cannot_be_read_has_failed(changed: dict[str, Any]) -> None:
+    for check in by_id(WHOLE, answer(**changed)).values():
+        assert check.verdict is Verdict.FAIL
+        assert "cannot be read" in check.reason
+
+
+def test_a_node_cannot_skip_what_was_asked() -> None:
+    check = by_id(WHOLE, answer(verdict="skip", reason="no time"))["docker-daemon"]
+    assert (check.verdict, check.reason) == (Verdict.FAIL, "not done: no time")
+
+
+def test_a_failure_without_a_reason_gets_one() -> None:
+    assert by_id(WHOLE, answer(verdict="fail"))["docker-daemon"].reason
+
+
+def test_a_node_decides_no_title_and_sends_no_bulk() -> None:
+    data = {"free": 1, "words": "x" * 500, "deep": {"a": 1}, **{f"k{n}": n for n in range(50)}}
+    check = by_id(WHOLE, answer(title="All is well", data=data))["docker-daemon"]
+    assert check.title == "The docker daemon runs, in the locked version"
+    assert "words" not in check.data
+    assert "deep" not in check.data
+    assert len(check.data) <= 10
+
+
+def test_login_check() -> None:
+    assert quick.login_check(seconds=0.2).verdict is Verdict.PASS
+    failed = quick.login_check("Permission denied", "gpustrap enroll n1")
+    assert (failed.verdict, failed.evidence, failed.remedy) == (Verdict.FAIL, "Permission denied", "gpustrap enroll n1")
+    assert failed.reason
