@@ -16,7 +16,7 @@ URI, SUITE = "https://download.docker.com/linux/debian", "trixie"
         "deb https://download.docker.com/linux/debian/ trixie stable test",
         "deb http://download.docker.com/linux/debian trixie stable",
         "deb https://DOWNLOAD.docker.com:443/linux/debian trixie stable",
-        "  deb [arch=amd64 signed-by=/etc/apt/keyrings/docker.asc] https://download.docker.com/linux/debian trixie stable",
+        "  deb [arch=amd64 signed-by=/k/docker.asc] https://download.docker.com/linux/debian trixie stable",
         "deb-src https://download.docker.com/linux/debian trixie stable",
     ],
 )
@@ -41,7 +41,7 @@ def test_other_entries_stay(line):
     assert switch_off(line + "\n", False, URI, SUITE) == line + "\n"
 
 
-STANZA = "Types: deb\nURIs: https://download.docker.com/linux/debian\nSuites: trixie\nComponents: stable\nSigned-By: /k.asc\n"
+STANZA = f"Types: deb\nURIs: {URI}\nSuites: trixie\nComponents: stable\nSigned-By: /k.asc\n"
 OTHER = "# mine\nTypes: deb\nURIs: https://example.org/\nSuites: trixie\nComponents: main\n"
 
 

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import struct
 import subprocess
+from itertools import pairwise
 
 import pytest
 
@@ -42,7 +43,7 @@ class Gpg:
 
     def fingerprints(self):
         lines = self("--with-colons", "--list-keys").decode().splitlines()
-        return [b.split(":")[9] for a, b in zip(lines, lines[1:], strict=False) if a.startswith("pub")]
+        return [b.split(":")[9] for a, b in pairwise(lines) if a.startswith("pub")]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,82 @@
+"""gpustrap_apt_repository: key, entry and pins as one thing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+
+OLD_LINE = "deb [signed-by=/etc/apt/keyrings/docker.asc] https://example.org/docker trixie stable\n"
+
+
+@pytest.fixture
+def repository(run, tmp_path):
+    body = b"\x04" + bytes(4) + b"\x16" + b"key"
+    packet = b"\xc6" + bytes([len(body)]) + body
+    fingerprint = hashlib.sha1(b"\x99\x00" + bytes([len(body)]) + body).hexdigest()
+    head, tail = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n", b"\n-----END PGP PUBLIC KEY BLOCK-----\n"
+    armoured = head + base64.b64encode(packet) + tail
+    (tmp_path / "gpg").write_bytes(armoured)
+    apt = tmp_path / "apt"
+    (apt / "sources.list.d").mkdir(parents=True)
+
+    def call(check=False, **more):
+        arguments = {
+            "name": "docker",
+            "uri": "https://example.org/docker",
+            "suite": "trixie",
+            "components": ["stable"],
+            "architectures": ["amd64"],
+            "key_url": (tmp_path / "gpg").as_uri(),
+            "key_fingerprints": [fingerprint],
+            "packages": [{"name": "docker-ce", "version": "5:1"}],
+            **more,
+        }
+        return run("gpustrap_apt_repository", check=check, patch={"APT": str(apt)}, **arguments)
+
+    call.apt, call.packet = apt, packet
+    return call
+
+
+def test_repository_key_entry_and_pins(repository):
+    result = repository()
+    assert result["changed"]
+    assert (repository.apt / "keyrings/gpustrap-docker.gpg").read_bytes() == repository.packet
+    source = (repository.apt / "sources.list.d/gpustrap-docker.sources").read_text()
+    assert f"Signed-By: {repository.apt}/keyrings/gpustrap-docker.gpg\n" in source
+    assert "Suites: trixie\nComponents: stable\nArchitectures: amd64\n" in source
+    pins = (repository.apt / "preferences.d/gpustrap-docker").read_text()
+    assert 'Package: *\nPin: origin "example.org"\nPin-Priority: 100\n' in pins
+    assert "Package: docker-ce\nPin: version 5:1\nPin-Priority: 990\n" in pins
+    assert all(
+        (repository.apt / path).stat().st_mode & 0o777 == 0o644 for path in (c["name"] for c in result["claims"])
+    )
+    assert not repository(key_url="file:///gone")["changed"]
+
+
+def test_repository_replaces_another_entry_with_a_backup(repository):
+    old = repository.apt / "sources.list.d/docker.list"
+    old.write_text(OLD_LINE)
+    assert repository()["replaced"] == [str(old)]
+    assert old.read_text() == f"# replaced by gpustrap: {OLD_LINE}"
+    (backup,) = old.parent.glob("docker.list.*~")
+    assert backup.read_text() == OLD_LINE
+    assert not repository()["changed"]
+
+
+def test_repository_refused_key_changes_nothing(repository):
+    old = repository.apt / "sources.list.d/docker.list"
+    old.write_text(OLD_LINE)
+    result = repository(key_fingerprints=["A" * 40])
+    assert "was refused: holds" in result["msg"]
+    assert sorted(p.relative_to(repository.apt).as_posix() for p in repository.apt.rglob("*")) == [
+        "sources.list.d",
+        "sources.list.d/docker.list",
+    ]
+    assert old.read_text() == OLD_LINE
+
+
+def test_repository_check_mode_writes_nothing(repository):
+    assert repository(check=True)["changed"]
+    assert not (repository.apt / "keyrings").exists()
