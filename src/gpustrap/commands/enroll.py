@@ -223,6 +223,12 @@ def _warnings(found: Survey, access: Access) -> tuple[str, ...]:
         warnings.append(
             f"sudo took {found.sudo_seconds} s: usually its own name is missing in /etc/hosts, or LDAP is slow"
         )
+    if found.shell_seconds >= SLOW_SECONDS:
+        warnings.append(
+            f"its shell took {found.shell_seconds:.0f} s to start: look at the start-up files of {found.user}"
+        )
+    if found.noise:
+        warnings.append(f"the start-up files of {found.user} print text, which breaks scp and rsync: {found.noise}")
     if access.requiretty:
         warnings.append("sudo insists on a terminal (requiretty): every task is slower; --passwordless-sudo lifts it")
     if "sudo-rs" in found.sudo_version and access.become_exe == "sudo":

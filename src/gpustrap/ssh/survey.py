@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets as random
 import shlex
+import time
 from dataclasses import dataclass
 
 from gpustrap.ssh import sudo
@@ -51,6 +52,8 @@ class Survey:
         sudo_refusal: Why it refused, if it did.
         sudo_words: In its own words.
         sudo_seconds: How long it took to say so.
+        noise: What the login's start-up files print, shortened.
+        shell_seconds: How long the rest took, the start of the shell above all.
     """
 
     root: bool
@@ -63,6 +66,8 @@ class Survey:
     sudo_refusal: sudo.Refusal | None
     sudo_words: str
     sudo_seconds: int
+    noise: str
+    shell_seconds: float
 
     @property
     def python_usable(self) -> bool:
@@ -83,7 +88,9 @@ def survey(session: Session, python: str) -> Survey:
     """
     mark = random.token_hex(8)
     script = _SCRIPT.format(mark=mark, python=shlex.quote(python))
+    begun = time.monotonic()
     done = session.run("sh -s", stdin=script.encode(), timeout=90)
+    seconds = time.monotonic() - begun
     text = done.stdout.decode("utf-8", "replace")
     said = dict(re.findall(rf"^{mark} (\w+)=(.*)$", text, re.MULTILINE))
     if "uid" not in said:
@@ -108,4 +115,6 @@ def survey(session: Session, python: str) -> Survey:
         sudo_refusal=None if free else sudo.why(words),
         sudo_words=words,
         sudo_seconds=int(said.get("sudo_seconds") or 0),
+        noise=text.partition(f"{mark} uid=")[0].strip()[:80],
+        shell_seconds=seconds - int(said.get("sudo_seconds") or 0),
     )
