@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from pathlib import Path
 
 import paramiko
@@ -43,8 +44,7 @@ def ensure_key(site: Site) -> Path:
         content = Ed25519PrivateKey.generate().private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
         )
-        temporary = private.with_name(f"{private.name}.{os.getpid()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor, temporary = tempfile.mkstemp(dir=private.parent)  # 0600
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
         try:
@@ -52,7 +52,7 @@ def ensure_key(site: Site) -> Path:
         except FileExistsError:
             pass
         finally:
-            temporary.unlink()
+            Path(temporary).unlink()
     public = private.with_name(f"{private.name}.pub")
     if not public.exists():
         public.write_text(f"{public_line(private, site.root.resolve().name)}\n", encoding="utf-8")

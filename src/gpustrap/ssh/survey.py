@@ -12,11 +12,13 @@ from gpustrap.ssh import sudo
 from gpustrap.ssh.problems import refuse
 from gpustrap.ssh.session import Session
 
-# One line per answer. sudo is tried without password and without remembered ones (-k), with its stdin closed.
+# One line per answer, after a newline that ends what start-up files may have printed. sudo is tried without password
+# and without remembered ones (-k), with its stdin closed.
 _SCRIPT = r"""
 LC_ALL=C; export LC_ALL
 PATH="$PATH:/usr/sbin:/sbin"
 say() {{ printf '%s %s=%s\n' {mark} "$1" "$2"; }}
+echo
 say uid "$(id -u)"
 say user "$(id -un)"
 python={python}
