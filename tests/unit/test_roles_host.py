@@ -110,7 +110,7 @@ class Systemd:
         self, *, load="loaded", file="enabled", active="inactive", starts="active", condition="yes", tried="0"
     ):
         self.load, self.file, self.active, self.starts = load, file, active, starts
-        self.condition, self.tried = condition, tried
+        self.condition, self.tried = condition, "0"
         self.acts: list[str] = []
 
     def __call__(self, words):

@@ -1,0 +1,63 @@
+"""What the resolver writes into the lock is what the roles take: nothing unknown, nothing missing, right types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from gpustrap.catalog.loader import load_catalog
+from gpustrap.model.facts import Facts
+from gpustrap.model.lock import NodeLock
+from gpustrap.model.request import Request
+from gpustrap.model.roles import ROLES
+from gpustrap.resolve.plan import plan_node
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FACTS = Facts.model_validate(
+    {
+        "os": {"id": "debian", "version_id": "13", "codename": "trixie", "architecture": "x86_64"},
+        "kernel": {"running": "6.12.0"},
+        "package_manager": {"kind": "apt", "candidates": dict.fromkeys(("docker.io", "docker-cli", "nano"), "1.0")},
+    }
+)
+REQUESTS = {
+    "nothing said": {},
+    "all said": {
+        "hostname": "n1",
+        "timezone": "Europe/Berlin",
+        "packages": ["nano"],
+        "unattended_upgrades": "security",
+        "ssh_hardening": True,
+        "proxy": {"http": "http://proxy:3128", "no_proxy": ["mirror"]},
+        "docker_origin": "upstream",
+        "docker_users": ["ubuntu"],
+        "docker_daemon": {"labels": ["a=b"]},
+        "conda_channels": ["conda-forge", "bioconda"],
+    },
+}
+
+
+def options(role: str):
+    """The role's options as Ansible's own validator wants them: without descriptions."""
+
+    def strip(found):
+        return {
+            name: {k: strip(v) if k == "options" else v for k, v in option.items() if k != "description"}
+            for name, option in found.items()
+        }
+
+    spec = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    return strip(spec["argument_specs"]["main"]["options"])
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_plan_fits_the_role(role, request_):
+    lock = plan_node("n1", FACTS, Request.model_validate(request_), load_catalog())
+    assert isinstance(lock, NodeLock), lock
+    result = ArgumentSpecValidator(options(role)).validate(lock.roles[role])
+    assert result.error_messages == []
+    assert result.unsupported_parameters == set()
