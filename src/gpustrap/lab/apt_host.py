@@ -55,7 +55,7 @@ def parse_targets(listing: str) -> Archive | None:
     security: list[str] = []
     for line in listing.splitlines():
         uri, release, origin, label = line.split("|")
-        if origin != "Debian" or urlsplit(uri).scheme not in ("http", "https"):
+        if origin != "Debian" or not uri.startswith(("http://", "https://")):
             continue
         if label == "Debian-Security":
             security.append(uri)

@@ -30,7 +30,7 @@ DEFAULT_LAB = "lab"
 USER = "ubuntu"
 MIRROR = "mirror"
 MIRROR_OS = "debian13"
-BOOT_SECONDS = 120
+BOOT_SECONDS = 180
 T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
