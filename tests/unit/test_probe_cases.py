@@ -29,6 +29,9 @@ class RecordedHost(Host):
         answer = self.recorded.get("commands", {}).get(" ".join(argv))
         return answer and Completed(answer.get("rc", 0), answer.get("stdout", ""), answer.get("stderr", ""))
 
+    def clock_error(self):
+        return self.recorded.get("clock_error")
+
     def space(self, path):
         sizes = self.recorded.get("space", {}).get(path)
         return Space(*sizes) if sizes else None

@@ -180,6 +180,19 @@ class Host:
             return None
         return Space(s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize, s.f_files, s.f_favail)
 
+    def clock_error(self) -> int | None:
+        """The kernel's bound on the clock's error in microseconds, from adjtimex(2); None where it does not say."""
+        if not self.live:
+            return None
+        try:
+            import ctypes  # noqa: PLC0415 - minimal Pythons are without it
+
+            timex = (ctypes.c_long * 64)()  # modes 0: only read; more room than struct timex needs
+            failed = ctypes.CDLL(None).adjtimex(ctypes.byref(timex)) < 0
+        except (ImportError, OSError, AttributeError):
+            return None
+        return None if failed else int(timex[3])
+
     def run(self, argv: Sequence[str], timeout: float = 10.0) -> Completed | None:
         """Run a command that changes nothing; None if it is not there, is too slow, or in a recorded tree."""
         if not self.live:
