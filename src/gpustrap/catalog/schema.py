@@ -36,6 +36,11 @@ class Distro(Row):
         """E.g. ``debian 13``."""
         return f"{self.id} {self.version_id}"
 
+    @property
+    def row(self) -> str:
+        """How the source of a choice names this row."""
+        return f"catalog: distros, {self.key}"
+
     def fill(self, template: str) -> str:
         """Put this distribution's id, version_id and codename into a template."""
         return template.format(id=self.id, version_id=self.version_id, codename=self.codename)
@@ -79,6 +84,11 @@ class CondaInstaller(Row):
     version: str
     url: str
     sha256: str = Field(pattern=r"^([0-9a-f]{64})?$")
+
+    @property
+    def row(self) -> str:
+        """How the source of a choice names this row."""
+        return f"catalog: conda, {self.distribution} {self.architecture}"
 
 
 class Packages(Row):

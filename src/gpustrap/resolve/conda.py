@@ -30,7 +30,7 @@ def plan_conda(inputs: Inputs) -> Part:
         item="conda",
         value=f"{request.conda_distribution} {version}",
         reason=_reason(inputs, row, version),
-        source="request" if own or row is None else row.source,
+        source="request" if own or row is None else row.row,
         confidence="verified" if own or row is None else row.confidence,
         simulated=request.simulated,
     )

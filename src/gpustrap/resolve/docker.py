@@ -129,7 +129,7 @@ def _source(
     if engine in kept:
         return "lock", "verified"
     upstream = inputs.catalog.docker.upstream
-    return upstream.source, "verified" if inputs.distro.key in upstream.seen_on else "recalled"
+    return "catalog: docker, upstream", "verified" if inputs.distro.key in upstream.seen_on else "recalled"
 
 
 def _unavailable(inputs: Inputs, names: list[str]) -> Problem:

@@ -88,6 +88,6 @@ def _os_choice(facts: Facts, distro: Distro) -> Choice:
         item="os",
         value=_os(facts),
         reason=f"{distro.name} is supported",
-        source=distro.source,
+        source=distro.row,
         confidence=distro.confidence,
     )

@@ -48,7 +48,7 @@ def _time_sync(inputs: Inputs) -> tuple[str, str, str]:
         return service, "gpustrap_time_sync is false", "request"
     if service in installed:
         return service, f"{service} is installed and is kept", f"node: {service} {installed[service]}"
-    return service, f"the default of {inputs.distro.name}", inputs.distro.source
+    return service, f"the default of {inputs.distro.name}", inputs.distro.row
 
 
 def _bad_names(inputs: Inputs) -> list[Problem]:

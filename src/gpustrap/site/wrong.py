@@ -140,7 +140,7 @@ def _password(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
     return message, f"remove it from {file}; use {option} or GPUSTRAP_{variable}_PASSWORD", ""
 
 
-def _node_name(f: Finding, _file: str, _known: tuple[str, ...]) -> Texts:
+def _node_name(_f: Finding, _file: str, _known: tuple[str, ...]) -> Texts:
     return "its name cannot be used", "name it with letters, digits, dots and hyphens, and set ansible_host", ""
 
 
