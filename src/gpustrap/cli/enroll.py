@@ -107,7 +107,10 @@ def enroll(
 
 
 def _table(enrolled: list[Enrolled]) -> Table:
-    table = Table("node", "address", "host key", "", "login", "sudo", "python", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "address", "host key", "", "login", "sudo", "python"):
+        # A fingerprint is compared by eye: on a narrow terminal it is folded, and no part of it is missing.
+        table.add_column(heading, overflow="fold", no_wrap=heading != "host key")
     for r in enrolled:
         sudo = r.access.escalation.value + (" (requiretty)" if r.access.requiretty else "")
         columns = (r.node, r.address, r.host_key.fingerprint, r.host_key.how, r.login, sudo, r.python)

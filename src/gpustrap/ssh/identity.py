@@ -16,7 +16,8 @@ from gpustrap.ssh.problems import refuse
 from gpustrap.ssh.session import Session
 
 # Appends only. A file that does not end in a newline gets one first, or the new key would become part of its last
-# line. Modes: sshd ignores the file if others may write to it or to its directory (StrictModes).
+# line. cat says why it cannot write, which printf does not. Modes: sshd ignores the file if others may write to it or
+# to its directory (StrictModes).
 _INSTALL = r"""
 set -eu
 umask 077
@@ -28,7 +29,7 @@ file=.ssh/authorized_keys
 [ -e "$file" ] || : > "$file"
 if ! grep -v '^[[:space:]]*#' "$file" | grep -qF "$blob"; then
   if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >> "$file"; fi
-  printf '%s\n' "$key" >> "$file"
+  printf '%s\n' "$key" | cat >> "$file"
 fi
 chmod go-w .ssh "$file"
 if command -v restorecon >/dev/null 2>&1; then restorecon -R .ssh || :; fi

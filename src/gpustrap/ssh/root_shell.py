@@ -36,7 +36,8 @@ else
 fi
 """
 
-# The name has no dot, or sudo would skip it; the temporary one has, so that sudo never reads it half written.
+# sudo takes the last rule and the last default that match, hence zz. The name has no dot, or sudo would skip it; the
+# temporary one has, so that sudo never reads it half written.
 _DROP_IN = """
 set -eu
 umask 077
@@ -159,7 +160,7 @@ def allow_passwordless_sudo(session: Session, access: Access, secrets: Secrets, 
     node = session.target.node
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", user):
         raise refuse("passwordless-sudo-failed", node, f"the user name {user!r} cannot stand in sudoers as it is")
-    file = f"/etc/sudoers.d/gpustrap-{user.replace('.', '_')}"
+    file = f"/etc/sudoers.d/zz-gpustrap-{user.replace('.', '_')}"
     lines = [
         "# By gpustrap enroll --passwordless-sudo. To take it back, remove this file.",
         f"Defaults:{user} !requiretty",
