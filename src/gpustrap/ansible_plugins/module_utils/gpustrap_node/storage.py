@@ -14,7 +14,7 @@ MAX = 200
 
 
 def parse_mountinfo(text: str) -> list[tuple[str, str, str, list[str]]]:
-    """(mount, device, type, options) of each line of /proc/self/mountinfo; see proc(5)."""
+    """(mount, device, type, flags) of each line of /proc/self/mountinfo; see proc(5)."""
     found = []
     for line in text.splitlines():
         left, dash, right = line.partition(" - ")
@@ -22,7 +22,7 @@ def parse_mountinfo(text: str) -> list[tuple[str, str, str, list[str]]]:
         if not dash or len(mount) < 6 or len(tail) < 3:
             continue
         flags = mount[5].split(",") + tail[2].split(",")  # of the mount, then of the filesystem
-        rest = sorted(set(flags) - {"rw", "ro"})
+        rest = sorted({flag for flag in flags if "=" not in flag} - {"rw", "ro"})
         found.append((_unescape(mount[4]), _unescape(tail[1]), tail[0], ["ro" if "ro" in flags else "rw", *rest]))
     return found
 
