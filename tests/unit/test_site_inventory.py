@@ -56,6 +56,15 @@ def test_what_rests_on_more_than_files_is_never_kept(site: Site, children: list[
     assert not (site.state / "cache").exists()
 
 
+def test_the_directory_the_user_is_in_does_not_count(site: Site, tmp_path: Path, monkeypatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "group_vars").mkdir(parents=True)
+    (elsewhere / "group_vars" / "all.yml").write_text("gpustrap_timezone: Europe/Berlin\n")
+    (elsewhere / "yaml.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.chdir(elsewhere)
+    assert load_nodes(site)[0].request.timezone is None
+
+
 def test_a_failure_is_not_kept(site: Site) -> None:
     variables(site, "gpustrap_timezone: '{{ nowhere }}'\n")
     for _attempt in range(2):

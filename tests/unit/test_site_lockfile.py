@@ -77,8 +77,10 @@ def test_a_failed_write_leaves_the_old_lock(tmp_path: Path, monkeypatch: pytest.
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(GpustrapError) as caught:
         write_lock(site, lock(n1=node("27")))
+    assert caught.value.problems[0].code == "lock-not-written"
+    assert "disk full" in caught.value.problems[0].evidence
     assert site.lock.read_text() == before
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -94,6 +96,11 @@ def test_differences_are_lines_for_people() -> None:
     )
     assert diff_locks(old, old) == ()
     assert diff_locks(None, lock(n1=node())) == ("+ n1: new, debian 13",)
+
+
+def test_a_new_request_with_the_same_outcome_is_said() -> None:
+    other = node().model_copy(update={"request_digest": "q"})
+    assert diff_locks(lock(n1=node()), lock(n1=other)) == ("~ n1: its variables changed, what it gets does not",)
 
 
 def test_roles_and_systems_that_change_are_named() -> None:

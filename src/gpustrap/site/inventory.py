@@ -80,7 +80,7 @@ def _run_child(question: dict[str, Any]) -> dict[str, Any]:
         "ANSIBLE_NOCOLOR": "true",
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
     }
-    child = [sys.executable, "-m", "gpustrap.site.inventory_child"]
+    child = [sys.executable, "-P", "-m", "gpustrap.site.inventory_child"]  # -P: import nothing from where the user is
     try:
         done = subprocess.run(
             child,

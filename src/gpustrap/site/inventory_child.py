@@ -67,6 +67,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     loader = DataLoader()
     _unlock_vault(loader, request["vault_password_file"])
     root = Path(request["inventory"])
+    loader.set_basedir(str(root))  # else group_vars of whatever directory the user is in would count
     _check_variable_files(loader, root, failures)
     _listen(failures)
     try:

@@ -81,8 +81,24 @@ def _tidy(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_lock(site: Site, lock: Lock) -> None:
-    """Write the lock in one step; it is meant to be committed and read by others."""
-    write_atomically(site.lock, dump_lock(lock), mode=0o644)
+    """Write the lock in one step; it is meant to be committed and read by others.
+
+    Raises:
+        GpustrapError: It cannot be written; the old one is untouched.
+    """
+    try:
+        write_atomically(site.lock, dump_lock(lock), mode=0o644)
+    except OSError as error:
+        raise GpustrapError(
+            Problem(
+                code="lock-not-written",
+                subject=f"lock {site.lock}",
+                message="it cannot be written; the old one is as it was",
+                exit_code=ExitCode.REFUSED,
+                evidence=str(error),
+                remedy="make room or give yourself the right to write there, then gpustrap plan",
+            )
+        ) from error
 
 
 def diff_locks(old: Lock | None, new: Lock) -> tuple[str, ...]:
@@ -104,6 +120,8 @@ def _node_changes(old: NodeLock, new: NodeLock) -> Iterator[str]:
         yield f"os {old.os} -> {new.os}"
     elif old.system_digest != new.system_digest:
         yield "its hardware changed"
+    if old.request_digest != new.request_digest and old.roles == new.roles:
+        yield "its variables changed, what it gets does not"
     for role in [*old.roles, *(r for r in new.roles if r not in old.roles)]:
         if role not in new.roles:
             yield f"role {role} goes"
