@@ -19,10 +19,8 @@ from gpustrap.model.ledger import Kind, Ledger
 
 FILES = sorted(NODE_PACKAGE.glob("*.py"))
 TREES = sorted((Path(__file__).parents[1] / "cases" / "facts").glob("*/tree"))
-PYTHON_38 = (
-    next((p for p in Path("/root/.pyenv/versions").glob("3.8.*/bin/python")), None)
-    if Path("/root/.pyenv/versions").is_dir()
-    else None
+PYTHON_38 = next(
+    (p for p in [*Path.home().glob(".pyenv/versions/3.8.*/bin/python"), Path("/usr/bin/python3.8")] if p.exists()), None
 )
 
 

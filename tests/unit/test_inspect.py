@@ -279,3 +279,15 @@ def test_table_goes_to_stdout_and_problems_to_stderr(monkeypatch, tmp_path: Path
     assert "Ubuntu 24.04.3 LTS" in out
     assert "does not answer" in err
     assert "does not answer" not in out
+
+
+def test_packages_of_a_dpkg_at_work_are_not_called_broken() -> None:
+    lock = {"path": "/var/lib/dpkg/lock", "pid": 7, "command": "apt-get"}
+    found = facts("container", package_manager__broken=["a (unpacked)"], package_manager__locks=[lock])
+    assert "not fully installed" not in messages(found)
+
+
+def test_long_answers_are_cut_on_the_card() -> None:
+    shown = text("n1", facts("container", notes=["x"] * 500, package_manager__source_problems=["y"] * 500))
+    assert len(shown.splitlines()) < 120
+    assert "and 480 more" in shown

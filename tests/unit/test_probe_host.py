@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustrap.ansible_plugins.module_utils.gpustrap_node import apt_sources, dpkg
+from gpustrap.ansible_plugins.module_utils.gpustrap_node import apt_sources, dpkg, system
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Host
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.main import main, tidy
 
@@ -203,3 +203,17 @@ def test_status_of_every_shape_is_read() -> None:
     sound = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n"
     text = sound + "\n\n\nnot a stanza\n\nPackage: b\n\nPackage: c\nStatus: broken\n"
     assert list(dpkg.parse_status(text)) == ["a:all", "a"]
+
+
+@pytest.mark.parametrize(
+    ("running", "installed", "newest"),
+    [
+        ("6.8.0-40-generic", ["6.8.0-117-generic", "6.14.0-1-lowlatency"], "6.8.0-117-generic"),
+        ("6.12.9-amd64", ["6.12.48+deb13-amd64", "6.16.3+deb13-cloud-amd64"], "6.12.48+deb13-amd64"),
+        ("6.1.0-9-amd64", ["6.1.0-28-amd64", "6.12.9+bpo-amd64"], "6.12.9+bpo-amd64"),
+        ("6.16-rc7-amd64", ["6.16-amd64"], "6.16-amd64"),
+        ("6.18.44-fc-v782", ["6.1.0-28-amd64"], ""),
+    ],
+)
+def test_newest_kernel_of_the_same_flavour(running: str, installed: list[str], newest: str) -> None:
+    assert system.newest_of_flavour(running, installed) == newest

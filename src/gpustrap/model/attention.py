@@ -49,7 +49,7 @@ def _package_manager(facts: Facts) -> Iterator[Finding]:
         yield Finding(f"{who} holds {', '.join(paths)}", look)
     if manager.interrupted:
         yield Finding("dpkg was interrupted", "sudo dpkg --configure -a")
-    if manager.broken:
+    if manager.broken and not manager.locks:  # while dpkg is at work, some always are
         repair = "sudo apt-get --fix-broken install" if manager.interrupted else "sudo dpkg --configure -a"
         yield Finding(f"not fully installed: {_some(manager.broken)}", repair)
     for problem in manager.source_problems:

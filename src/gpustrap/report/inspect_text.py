@@ -19,6 +19,7 @@ VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel", "1a03": "ASPEED", "
 NVSWITCH = "0680"
 GB = 1000**3
 INSTALLS = 12
+MOST = 20  # of a list, on a card; what a node sends may be long
 
 
 def render(nodes: Mapping[str, Facts]) -> RenderableType:
@@ -37,7 +38,7 @@ def _card(name: str, facts: Facts) -> Iterator[RenderableType]:
         table.add_row(title, Text(one_line(text)))
     yield Padding(table, (0, 0, 0, 2))
     yield _attention(attention(facts))
-    yield from (Text(f"  not read: {one_line(note)}", style="dim") for note in facts.notes)
+    yield from (Text(f"  not read: {one_line(note)}", style="dim") for note in facts.notes[:MOST])
     yield Text()
 
 
@@ -47,7 +48,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     swapping = f", {_gb(swap)} swap" if swap else ""
     yield "machine", f"{facts.cpu.model or 'CPU'}, {facts.cpu.threads} threads, {_gb(memory.total)} memory{swapping}"
     yield "GPUs", gpus(facts.pci)
-    for number, disk in enumerate(facts.filesystems):
+    for number, disk in enumerate(facts.filesystems[:MOST]):
         yield "" if number else "disks", _disk(disk)
     yield "packages", _packages(facts)
     yield "upgrades", _upgrades(facts)
@@ -120,10 +121,12 @@ def _attention(findings: tuple[Finding, ...]) -> RenderableType:
     if not findings:
         return Text("  ✓ nothing needs attention", style="green")
     table = Table.grid(padding=(0, 1, 0, 0))
-    for finding in findings:
+    for finding in findings[:MOST]:
         table.add_row("  [yellow]![/yellow]", Text(one_line(finding.message), overflow="fold"))
         if finding.remedy:
             table.add_row("", Text.assemble(("Next: ", "bold"), one_line(finding.remedy), overflow="fold"))
+    if len(findings) > MOST:
+        table.add_row("", f"and {len(findings) - MOST} more: gpustrap inspect --format json")
     return table
 
 

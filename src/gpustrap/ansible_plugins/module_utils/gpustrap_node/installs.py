@@ -7,6 +7,7 @@ import re
 
 from .dpkg import Package
 from .host import Host
+from .storage import on_share
 
 INFO = "/var/lib/dpkg/info"
 MAX = 100
@@ -151,9 +152,12 @@ def _cuda_trees(host: Host) -> list[dict[str, object]]:
 
 
 def _condas(host: Host) -> list[dict[str, object]]:
-    homes = ["/home/" + name for name in host.names("/home")][:200]
+    """Conda in the usual places and in users' homes, but not on shares."""
+    homes = [] if on_share(host, "/home") else ["/home/" + name for name in host.names("/home")][:200]
     rows = []
     for top in (*CONDA_TOPS, *homes):
+        if on_share(host, top):
+            continue
         for name in host.names(top):
             here = top + "/" + name
             if CONDA_NAME.match(name) and host.is_dir(here + "/conda-meta") and host.real(here) == here:

@@ -7,7 +7,7 @@ import re
 from .host import Host
 
 LOCAL = re.compile(r"^(ext[234]|xfs|btrfs|zfs|f2fs|jfs|reiserfs|vfat|exfat|ntfs3?|bcachefs|nilfs2)$")
-SHARED = re.compile(r"^(nfs4?|cifs|smb3|ceph|glusterfs|lustre|beegfs|gpfs|9p|afs|wekafs|fuse\..+)$")
+SHARED = re.compile(r"^(autofs|nfs4?|cifs|smb3|ceph|glusterfs|lustre|beegfs|gpfs|9p|afs|wekafs|fuse\..+)$")
 INSIDE = re.compile(r"/(proc|sys|dev|run|snap|var/snap|var/lib/(docker|containers|containerd|kubelet))(/|$)")
 SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - named, not written
 MAX = 200
@@ -37,7 +37,14 @@ def wanted(mount: str, kind: str) -> bool:
         return True
     if kind == "tmpfs":
         return mount in SCRATCH
-    return bool(LOCAL.match(kind) or SHARED.match(kind)) and not INSIDE.match(mount)
+    return bool(LOCAL.match(kind) or SHARED.match(kind)) and kind != "autofs" and not INSIDE.match(mount)
+
+
+def on_share(host: Host, path: str) -> bool:
+    """Whether a path lies on a share, or where one would be mounted by looking at it: a dead server hangs the probe."""
+    mounts = parse_mountinfo(host.read("/proc/self/mountinfo") or "")
+    above = [(mount, kind) for mount, _, kind, _ in mounts if (path + "/").startswith(mount.rstrip("/") + "/")]
+    return bool(above) and bool(SHARED.match(max(above, key=lambda found: len(found[0]))[1]))
 
 
 def filesystem_facts(host: Host) -> list[dict[str, object]]:

@@ -151,7 +151,7 @@ def newest_of_flavour(running: str, installed: list[str]) -> str:
     """The newest installed kernel of the running one's flavour (``generic``, ``cloud-amd64``), or nothing."""
 
     def flavour(release: str) -> str:
-        return re.sub(r"^[\d.]+(-\d[\d.]*)?(\+deb\d+|~bpo\S*?|-rc\d+)*-?", "", release)
+        return re.sub(r"^[\d.]+(-rc\d+|[+~][\w.+~]+)*(-\d[\d.]*)?([+~][\w.+~]+)*-?", "", release)
 
     return max((k for k in installed if flavour(k) == flavour(running)), key=version_key, default="")
 
