@@ -183,7 +183,7 @@ def _mmdebstrap(wanted: Recipe, place: Path, image: Path) -> None:
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
         f"--customize-hook=tar-in {place}/overlay.tar /",
         f'--customize-hook=chroot "$1" sh <{place}/provision.sh',
-        '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+        '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     ]
     if wanted.sources:  # mmdebstrap numbers the file; a machine of this release calls it debian.sources
         rename = 'cd "$1/etc/apt/sources.list.d" && mv ./*debian.sources debian.sources'
@@ -239,7 +239,9 @@ def provision(engine: Engine, base: str, wanted: Recipe) -> None:
     """
     script = (
         "cat >/tmp/overlay.tar; tar -C / -xf /tmp/overlay.tar; rm /tmp/overlay.tar; apt-get -q update; "
-        f"apt-get -q install -y --no-install-recommends {' '.join(wanted.packages)}; {file_text('provision.sh')}"
+        f"apt-get -q install -y --no-install-recommends {' '.join(wanted.packages)}; {file_text('provision.sh')}\n"
+        # what images for single programs have and machines have not: no service starts, no package list is kept
+        "rm -f /usr/sbin/policy-rc.d /etc/apt/apt.conf.d/docker-* /etc/dpkg/dpkg.cfg.d/docker-*"
     )
     derive(engine, base, wanted, script, stdin=wanted.overlay)
 

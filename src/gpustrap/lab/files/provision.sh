@@ -11,9 +11,8 @@ passwd --lock root >/dev/null
 # Every node makes its own at its first boot, and keeps them.
 rm -f /etc/ssh/ssh_host_* /etc/machine-id /var/lib/dbus/machine-id
 : >/etc/machine-id
-systemctl enable lab-ssh-host-keys.service ssh.service >/dev/null 2>&1
+systemctl enable lab-ssh-host-keys.service >/dev/null 2>&1
 systemctl set-default multi-user.target >/dev/null 2>&1
 
 update-ca-certificates >/dev/null 2>&1
-rm -f /etc/hostname
 rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
