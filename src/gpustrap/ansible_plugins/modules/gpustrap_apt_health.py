@@ -90,7 +90,7 @@ def main() -> None:
             check_mode=module.check_mode,
         )
     except AptError as error:
-        module.fail_json(msg=str(error), evidence=error.evidence)
+        module.fail_json(msg=str(error), stderr=error.evidence)
     module.exit_json(**result)
 
 
