@@ -84,7 +84,7 @@ def packages(host: Host) -> dict[str, Package] | None:
 
 def journal(host: Host) -> list[str]:
     """Journal files of a dpkg that is at work, or was interrupted."""
-    return [name for name in host.names(UPDATES) if name.isdigit()]
+    return [name for name in host.names(UPDATES) if name.isdecimal()]
 
 
 def health(host: Host, known: dict[str, Package]) -> dict[str, object]:

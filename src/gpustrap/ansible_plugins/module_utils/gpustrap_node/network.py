@@ -12,6 +12,7 @@ from .host import Host
 # A network docker made is no reason to keep docker from using it again.
 DOCKER = re.compile(r"^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|veth[0-9a-f]+)$")
 ROUTES = ("unicast", "")
+PROC_ROUTE = re.compile(r"^(\S+)\t([0-9A-F]{8})(?:\t\w+\s*){5}\t([0-9A-F]{8})\t", re.MULTILINE)
 
 
 def network_facts(host: Host) -> dict[str, object]:
@@ -21,7 +22,7 @@ def network_facts(host: Host) -> dict[str, object]:
     try:
         found = parse_addresses(addresses.stdout if addresses and addresses.rc == 0 else "no answer")
         reached = [cidr for r in routes if r and r.rc == 0 for cidr in parse_routes(r.stdout)]
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, KeyError):
         reached = parse_proc_route(host.read("/proc/net/route") or "")
         found = parse_fib_trie(host.read("/proc/net/fib_trie") or "")
     return {"addresses": sorted(set(found)), "routes": sorted(set(reached))}
@@ -55,12 +56,10 @@ def parse_routes(text: str) -> list[str]:
 def parse_proc_route(text: str) -> list[str]:
     """CIDR of every IPv4 destination but the default, from /proc/net/route (hexadecimal, little endian)."""
     found = []
-    for line in text.splitlines()[1:]:
-        words = line.split()
-        if len(words) < 8 or DOCKER.match(words[0]) or words[7] == "00000000":
-            continue
-        address = socket.inet_ntoa(struct.pack("<I", int(words[1], 16)))
-        found.append("%s/%d" % (address, bin(int(words[7], 16)).count("1")))
+    for name, destination, mask in PROC_ROUTE.findall(text):
+        if not DOCKER.match(name) and mask != "00000000":
+            address = socket.inet_ntoa(struct.pack("<I", int(destination, 16)))
+            found.append("%s/%d" % (address, bin(int(mask, 16)).count("1")))
     return found
 
 

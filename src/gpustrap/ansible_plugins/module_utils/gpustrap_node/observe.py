@@ -174,7 +174,7 @@ def _packages(host: Host) -> dict[str, dpkg.Package] | str:
 def _names(host: Host, path: str) -> dict[int, str]:
     """Id -> name from a passwd or group file; others (a directory service's) stay numbers."""
     rows = [line.split(":") for line in (host.read(path) or "").splitlines()]
-    return {int(row[2]): row[0] for row in reversed(rows) if len(row) > 2 and row[2].isdigit()}
+    return {int(row[2]): row[0] for row in reversed(rows) if len(row) > 2 and row[2].isdecimal()}
 
 
 def _show_units(host: Host, units: list[str]) -> dict[str, Seen]:
@@ -206,7 +206,7 @@ def lookup(document: object, pointer: str) -> tuple[bool, object]:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
             return False, None

@@ -51,12 +51,12 @@ def _hex(host: Host, path: str) -> str:
 
 
 def _numa(text: str) -> int | None:
-    return int(text) if text.isdigit() else None  # -1: the firmware does not say
+    return int(text) if text.isdecimal() else None  # -1: the firmware does not say
 
 
 def parse_width(text: str) -> int | None:
     """Lanes. 0, 63 and 255 are what a device says that is not there or asleep."""
-    lanes = int(text) if text.isdigit() else 0
+    lanes = int(text) if text.isdecimal() else 0
     return lanes if lanes in (1, 2, 4, 8, 12, 16, 32) else None
 
 

@@ -75,7 +75,7 @@ def kernel_facts(host: Host) -> dict[str, object]:
 
 def version_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts kernel releases as people read them: 6.9 before 6.12."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[^\d]+", text)]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.findall(r"\d+|[^\d]+", text)]
 
 
 def cpu_facts(host: Host) -> dict[str, object]:
