@@ -23,7 +23,7 @@ def package_facts(host: Host, asked: list[str], known: dict[str, dpkg.Package] |
     answer = None
     if names:
         with apt_lists.fresh(host) as options:
-            answer = host.run(["apt-cache", *options, "policy", *names], timeout=30)
+            answer = host.run(["apt-cache", *options, "policy", *names], timeout=75)
     if names and (answer is None or answer.rc != 0):
         host.note("apt-cache policy: %s" % (answer.stderr.strip()[:500] if answer else "could not be run"))
     candidates = parse_policy(answer.stdout if answer and answer.rc == 0 else "")
