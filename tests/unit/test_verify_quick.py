@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -39,6 +40,12 @@ def by_id(lock: NodeLock, data: Any) -> dict[str, Any]:
 
 def test_the_node_knows_every_check_and_no_other() -> None:
     assert {w.id for w in quick.WANTED} == set(CHECKS)
+
+
+def test_the_entry_is_a_module_with_main_in_the_package_that_is_sent() -> None:
+    assert callable(importlib.import_module(f"gpustrap.verify.{quick.ENTRY}").main)
+    assert quick.NODE_PACKAGE.name == quick.ENTRY.split(".")[0]
+    assert (quick.NODE_PACKAGE / "__init__.py").is_file()
 
 
 def test_request_is_made_of_the_lock() -> None:

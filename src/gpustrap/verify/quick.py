@@ -14,7 +14,7 @@ from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.model.lock import NodeLock
 
 NODE_PACKAGE: Path = PACKAGE / "verify" / "gpustrap_verify"
-ENTRY = "gpustrap_verify.main.main"
+ENTRY = "gpustrap_verify.main"
 SECONDS = 600  # for all checks of a node; a first environment from a slow mirror takes minutes
 LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
 

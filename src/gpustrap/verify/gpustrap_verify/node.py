@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "LC_ALL": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",  # a check of conda must not write into its prefix
 }
 
 
