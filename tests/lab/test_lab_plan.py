@@ -37,8 +37,9 @@ def test_a_plan_is_stable_until_something_changes(
     code, data, _ = plan(site)
     assert code == 0, data
     choices = {c["item"]: c for c in data["nodes"][node.name]["choices"]}
-    installed = node.exec("apt-cache policy docker.io | sed -n 's/  Candidate: //p'").stdout.strip()
-    assert choices["docker"]["value"] == f"docker.io {installed}"
+    node.exec("apt-get update")
+    newest = node.exec("apt-cache policy docker.io | sed -n 's/  Candidate: //p'").stdout.strip()
+    assert choices["docker"]["value"] == f"docker.io {newest}"
     before = site.lock.read_bytes()
     assert plan(site, "--check")[0] == 0
     assert plan(site)[1]["changes"] == []
