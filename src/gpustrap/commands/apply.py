@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets as random
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from gpustrap.model.site import Site
 from gpustrap.report import run_report
 from gpustrap.resolve.digests import entry_digest
 from gpustrap.site.access import load_access
-from gpustrap.site.inventory import load_nodes
+from gpustrap.site.inventory import VAULT_VARIABLE, load_nodes
 from gpustrap.site.lockfile import read_lock
 
 WELL = {Outcome.CHANGED, Outcome.UNCHANGED, Outcome.WOULD_CHANGE}
@@ -242,6 +243,7 @@ def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:
         targets=tuple(targets),
         known_hosts=run.site.known_hosts.resolve(),
         identity=run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None,
+        vault_password_file=os.environ.get(VAULT_VARIABLE),
         variables={"gpustrap_serial": options.serial} if options.serial else {},
         tags=options.tags,
         check=options.check,

@@ -55,6 +55,7 @@ class Settings:
         targets: The nodes; no others of the inventories are touched.
         known_hosts: The site's file of host keys; the user's own are read too.
         identity: The site's private key, if there is one.
+        vault_password_file: What opens the user's vault-encrypted variables.
         variables: Extra variables; may be secret.
         tags: Only these roles; all if empty.
         check: Only say what would change.
@@ -67,6 +68,7 @@ class Settings:
     targets: tuple[Target, ...]
     known_hosts: Path
     identity: Path | None = None
+    vault_password_file: str | None = None
     variables: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
     check: bool = False
@@ -247,6 +249,8 @@ def _arguments(private: Path, settings: Settings) -> list[str]:
     words += ["--forks", str(settings.forks)]
     if (private / "become").exists():
         words += ["--become-password-file", str(private / "become")]
+    if settings.vault_password_file:
+        words += ["--vault-password-file", settings.vault_password_file]
     if settings.tags:
         words += ["--tags", ",".join(settings.tags)]
     words += ["--check"] if settings.check else []

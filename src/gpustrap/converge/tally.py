@@ -48,7 +48,8 @@ class Tally:
         if event.kind is EventKind.START:
             node.counts.setdefault(EventKind.START, 0)
             node.counts[EventKind.START] += 1
-            yield Step(event.node, self._position(event))
+            if self._is_of(event):
+                yield Step(event.node, self._position(event))
             return
         if event.kind is EventKind.RETRY:
             yield Step(event.node, f"{self._position(event)} (trying again)")
@@ -110,6 +111,11 @@ class Tally:
         if self._stats is None:
             return bool(node.counts.get(EventKind.FAILED))
         return bool(self._stats.get("failures", {}).get(name))
+
+    def _is_of(self, event: Event) -> bool:
+        """Whether the task is of a role of this node; Ansible also names those it is going to skip."""
+        roles = self._roles.get(event.node, ())
+        return not roles or not event.role or event.role in roles
 
     def _position(self, event: Event) -> str:
         roles = list(self._roles.get(event.node, ()))

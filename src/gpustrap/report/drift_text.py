@@ -16,7 +16,7 @@ from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
 
 SHORT_DIGEST = 8
-HIDDEN_DIGITS = ("sha256", "digest")
+PLAIN = {"version", "active", "enabled"}  # the value alone says it
 
 
 def render(nodes: Sequence[NodeDrift]) -> RenderableType:
@@ -42,7 +42,7 @@ def _headline(node: NodeDrift) -> Text:
 
 def _table(items: Sequence[tuple[str, DriftItem]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in ("Node", "Resource", "Wanted", "Found", "Role that repairs it"):
+    for title in ("Node", "Resource", "Wanted", "Found", "Role"):
         table.add_column(title, overflow="fold")
     for name, item in items:
         wanted, found = words(item)
@@ -67,8 +67,12 @@ def _state(state: Mapping[str, Any], keys: Mapping[str, Any]) -> str:
     shown = []
     for key in keys:
         value = state.get(key)
-        if key in HIDDEN_DIGITS and isinstance(value, str):
-            shown.append(f"content {value[:SHORT_DIGEST]}…")
-        elif value is not None:
-            shown.append(f"{key} {value}")
+        if value in (None, False):
+            continue
+        if key == "sha256":
+            shown.append(f"content {str(value)[:SHORT_DIGEST]}…")
+        elif key in PLAIN:
+            shown.append(str(value))
+        else:
+            shown.append(key if value is True else f"{key} {value}")
     return ", ".join(shown) or "present"
