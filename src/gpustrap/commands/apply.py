@@ -146,7 +146,11 @@ def apply(
             run.refuse(name, error.problems)
         ready = [n for n in ready if n.name not in unopened]
     outcomes, interrupted = _converge(run, ready, lock) if ready else ((), False)
-    checks = _verify(run, ready, outcomes) if not interrupted else ()
+    checks: tuple[NodeChecks, ...] = ()
+    try:
+        checks = _verify(run, ready, outcomes) if not interrupted else ()
+    except KeyboardInterrupt:  # what was done by then is still to be written down
+        interrupted = True
     not_begun = [problem.not_begun(n.name, run.refused[n.name]) for n in nodes if n not in ready]
     return _finish(run, nodes, (*outcomes, *not_begun), checks, lock, interrupted=interrupted)
 
@@ -221,13 +225,18 @@ def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeR
     outcomes = tally.result(check=options.check, cancelled=session.cancelled)
     if not tally.ended() and not session.cancelled:
         run.problems.append(problem.ansible_failed(session.code, tally.said, run.directory))
-    if not options.check:
-        _close(run, nodes, entries, outcomes, session.claims, claims_whole=_claims_whole(run, tally))
-    outcomes = tuple(problem.explained(o, run.directory, interrupted=session.cancelled) for o in outcomes)
+    interrupted = session.cancelled
+    try:
+        if not options.check:
+            _close(run, nodes, entries, outcomes, session.claims, claims_whole=_claims_whole(run, tally))
+    except KeyboardInterrupt:
+        interrupted = True
+        run.problems.append(problem.ledgers_not_stored())
+    outcomes = tuple(problem.explained(o, run.directory, interrupted=interrupted) for o in outcomes)
     for outcome in outcomes:
         text = f"{outcome.outcome.value}: {outcome.changed} changed, {outcome.ok} ok"
         run.progress(Step(outcome.node, text, done=True, ok=outcome.outcome in WELL))
-    return outcomes, session.cancelled
+    return outcomes, interrupted
 
 
 def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:

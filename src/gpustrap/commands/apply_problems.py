@@ -84,6 +84,17 @@ def claims_lost(trouble: Sequence[str]) -> Problem:
     )
 
 
+def ledgers_not_stored() -> Problem:
+    """Ctrl-C after the roles had run: what they left was not recorded on every node."""
+    return Problem(
+        code="ledger-not-stored",
+        subject="this run",
+        message="interrupted while its result was being stored on the nodes; it stays marked as open there",
+        exit_code=ExitCode.INTERRUPTED,
+        remedy="gpustrap apply",
+    )
+
+
 def no_lock(site: Site) -> Problem:
     """The site was never planned."""
     return Problem(
