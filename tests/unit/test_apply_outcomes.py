@@ -1,0 +1,157 @@
+"""The order of an apply and what it records, with Ansible and the nodes played by recorded events."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustrap.commands import apply as module
+from gpustrap.commands.apply import Applied, ApplyOptions, apply
+from gpustrap.converge.session import SessionResult
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
+from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.facts import Facts, FilesystemFacts, KernelFacts, OsFacts
+from gpustrap.model.lock import Lock, NodeLock
+from gpustrap.model.node import Access, Endpoint, Escalation, Node, Secrets
+from gpustrap.model.request import Request
+from gpustrap.model.site import Site
+from gpustrap.resolve.digests import request_digest, system_digest
+
+CASES = Path(__file__).parent.parent / "cases" / "events"
+FACTS = Facts(os=OsFacts(id="debian", architecture="x86_64"), kernel=KernelFacts(running="6"))
+FULL = FACTS.model_copy(update={"filesystems": (FilesystemFacts(mount="/", size=10, free=1),)})
+ENTRY = NodeLock(
+    request_digest=request_digest(Request()), system_digest=system_digest(FACTS), os="d", choices=(), roles={"r": {}}
+)
+GONE = GpustrapError(Problem("unreachable", "node gone", "no answer", ExitCode.UNREACHABLE, remedy="look"))
+
+
+@dataclass
+class World:
+    """What the nodes and Ansible are, and what was done to them."""
+
+    facts: dict[str, Facts | GpustrapError]
+    case: str = "check-mode"
+    cancelled: bool = False
+    verdict: Verdict = Verdict.PASS
+    opened: list[str] = field(default_factory=list)
+    closed: dict[str, bool] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    def run(world: World, **options: Any) -> Applied:
+        nodes = tuple(Node(Endpoint(name, name), (), Request()) for name in world.facts)
+        lock = Lock(tool="t", catalog="c", nodes=dict.fromkeys(world.facts, ENTRY))
+
+        def ansible(settings: Any, _secrets: Any, handle: Any) -> SessionResult:
+            world.ran = [t.endpoint.name for t in settings.targets]
+            for line in (CASES / f"{world.case}.jsonl").read_text().splitlines():
+                raw = json.loads(line)
+                if not (world.cancelled and raw["event"] == "playbook_on_stats"):
+                    handle(raw)
+            return SessionResult(code=0, cancelled=world.cancelled, claims={})
+
+        def close(_site: Any, chosen: Any, _run: str, *, complete: dict[str, bool], **_rest: Any) -> dict[str, Any]:
+            world.closed = {n.name: complete[n.name] for n in chosen}
+            return {}
+
+        def check(_site: Any, chosen: Any, **_rest: Any) -> dict[str, Any]:
+            one = Check(id="c", title="c", verdict=world.verdict)
+            return {n.name: NodeChecks(node=n.name, checks=(one,)) for n in chosen}
+
+        for name, fake in {
+            "load_nodes": lambda *_a: nodes,
+            "read_lock": lambda _s: lock,
+            "read_facts": lambda *_a, **_k: world.facts,
+            "load_access": lambda *_a: Access(Escalation.ROOT),
+            "open_ledgers": lambda _s, chosen, *_a, **_k: world.opened.extend(n.name for n in chosen) or {},
+            "close_ledgers": close,
+            "run_ansible": ansible,
+            "verify_nodes": check,
+        }.items():
+            monkeypatch.setattr(module, name, fake)
+        return apply(Site(tmp_path), options=ApplyOptions(**options), secrets=Secrets())
+
+    return run
+
+
+def outcomes(applied: Applied) -> dict[str, str]:
+    return {n.node: n.outcome.value for n in applied.summary.nodes}
+
+
+def test_a_whole_run_that_ends_well_is_complete(play: Any) -> None:
+    world = World({"n1": FACTS})
+    applied = play(world)
+    assert (applied.exit_code, outcomes(applied)) == (ExitCode.OK, {"n1": "changed"})
+    assert (world.opened, world.closed) == (["n1"], {"n1": True})
+    assert json.loads((applied.directory / "summary.json").read_text())["nodes"][0]["outcome"] == "changed"
+    assert (applied.directory / "report.html").exists()
+
+
+def test_some_roles_are_not_the_whole(play: Any) -> None:
+    world = World({"n1": FACTS})
+    play(world, tags=("docker",))
+    assert world.closed == {"n1": False}
+
+
+def test_check_mode_leaves_no_trace_on_the_node(play: Any) -> None:
+    world = World({"n1": FACTS})
+    applied = play(world, check=True)
+    assert (applied.exit_code, outcomes(applied)) == (ExitCode.OK, {"n1": "would-change"})
+    assert (world.opened, world.closed, applied.summary.checks) == ([], {}, ())
+
+
+def test_a_failure_is_recorded_as_incomplete_and_not_verified(play: Any) -> None:
+    world = World({"n1": FACTS}, case="assertion")
+    applied = play(world)
+    assert (applied.exit_code, outcomes(applied)) == (ExitCode.APPLY_FAILED, {"n1": "failed"})
+    assert world.closed == {"n1": False}
+    assert applied.summary.checks == ()
+    assert "ansible.log" in applied.summary.nodes[0].failure.hint
+
+
+def test_a_cancelled_run_stays_open(play: Any) -> None:
+    world = World({"n1": FACTS}, cancelled=True)
+    applied = play(world)
+    assert (applied.exit_code, outcomes(applied)) == (ExitCode.INTERRUPTED, {"n1": "unknown"})
+    assert (world.opened, world.closed) == (["n1"], {})
+    assert applied.summary.checks == ()
+
+
+def test_refused_and_unreachable_nodes_stop_no_other(play: Any) -> None:
+    stale = FACTS.model_copy(update={"os": FACTS.os.model_copy(update={"version_id": "99"})})
+    world = World({"stale": stale, "n1": FACTS, "gone": GONE, "full": FULL})
+    applied = play(world)
+    assert world.ran == world.opened == ["n1"]
+    assert outcomes(applied) == {"stale": "not-run", "n1": "changed", "gone": "unreachable", "full": "not-run"}
+    assert [n.failure.task for n in applied.summary.nodes if n.failure] == ["lock-stale", "unreachable", "disk-full"]
+    assert applied.exit_code is ExitCode.UNREACHABLE  # worse than refused
+
+
+def test_nothing_but_refusals_runs_no_ansible(play: Any) -> None:
+    world = World({"full": FULL})
+    applied = play(world)
+    assert (world.ran, applied.exit_code) == ([], ExitCode.REFUSED)
+    assert json.loads((applied.directory / "summary.json").read_text())["nodes"][0]["failure"]["task"] == "disk-full"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict.FAIL, ExitCode.VERIFY_FAILED), (Verdict.WARN, ExitCode.WARNINGS)]
+)
+def test_verify_has_the_last_word(play: Any, verdict: Verdict, code: ExitCode) -> None:
+    assert play(World({"n1": FACTS}, verdict=verdict)).exit_code is code
+    assert play(World({"n1": FACTS}, verdict=verdict), verify=False).exit_code is ExitCode.OK
+
+
+def test_a_misspelt_role_runs_nothing(play: Any) -> None:
+    world = World({"n1": FACTS})
+    with pytest.raises(GpustrapError, match="no role dokcer"):
+        play(world, tags=("docker", "dokcer"))
+    assert world.opened == []
