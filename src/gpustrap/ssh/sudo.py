@@ -21,7 +21,7 @@ _TERMINAL = (
 )
 
 
-CONTROL_C = b"\x03"
+END_OF_FILE = b"\x04"  # not Ctrl-C: sudo loses a signal that comes just before it reads
 
 
 class Refusal(Enum):
@@ -110,7 +110,7 @@ class Dialogue:
         if asked < 2 or self.wrong:
             return b""
         self.wrong = True
-        return CONTROL_C if self.terminal else None
+        return END_OF_FILE if self.terminal else None
 
 
 def refused(node: str, user: str, stderr: str, *, wrong_password: bool = False) -> GpustrapError | None:

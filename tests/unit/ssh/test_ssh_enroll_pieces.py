@@ -173,6 +173,6 @@ def test_on_a_terminal_the_password_waits_until_it_is_asked_for():
     assert talk(bytearray(prompt), bytearray()) == b"secret\n"
     assert talk(bytearray(prompt), bytearray()) == b""
     assert not talk.wrong
-    assert talk(bytearray(prompt * 2), bytearray()) == b"\x03"
+    assert talk(bytearray(prompt * 2), bytearray()) == b"\x04"
     assert talk.wrong
     assert talk(bytearray(prompt * 2), bytearray()) == b""
