@@ -107,12 +107,12 @@ def enroll(
 
 
 def _table(enrolled: list[Enrolled]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "address", "host key", "", "login", "sudo", "python"):
-        # A fingerprint is compared by eye: on a narrow terminal it is folded, and no part of it is missing.
-        table.add_column(heading, overflow="fold", no_wrap=heading != "host key")
+    """Two lines a node: a fingerprint is compared by eye, so no part of it may be cut or folded away."""
+    table = Table("node", "host key, login, sudo, python", box=None, pad_edge=False)
     for r in enrolled:
-        sudo = r.access.escalation.value + (" (requiretty)" if r.access.requiretty else "")
-        columns = (r.node, r.address, r.host_key.fingerprint, r.host_key.how, r.login, sudo, r.python)
-        table.add_row(*(clean(column) for column in columns))
+        tty = " with a terminal" if r.access.requiretty else ""
+        ways = f"by {r.login}, sudo: {r.access.escalation.value}{tty}, python {r.python}"
+        table.add_row(
+            clean(r.node), clean(f"{r.address} {ways}\n{r.host_key.fingerprint} {r.host_key.how}"), end_section=True
+        )
     return table
