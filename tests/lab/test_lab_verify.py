@@ -18,13 +18,14 @@ from gpustrap.lab import inventory
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 from gpustrap.model.site import Site
 
-# Everything a verification could leave: files with their sizes and times, containers, images, units, processes of ours.
+# Everything a verification could leave: files with their sizes and times (of directories no times: ours came and went),
+# containers, images, failed units, processes of ours.
 PICTURE = r"""
-find /root /home /etc /opt/conda /tmp /var/tmp /run/gpustrap* /var/lib/gpustrap -xdev -printf '%p %s %m %u %T@\n' \
-  2>/dev/null | grep -v systemd-private | sort
+find /root /home /etc /opt/conda /tmp /var/tmp /run/gpustrap* /var/lib/gpustrap -xdev \
+  \( -type d -printf '%p %m %u\n' -o -printf '%p %s %m %u %T@\n' \) 2>/dev/null | grep -v systemd-private | sort
 docker ps --all --no-trunc; docker images --all --no-trunc; docker volume ls; docker network ls --no-trunc
 systemctl list-units --failed --plain --no-legend
-pgrep -af gpustrap_verify
+pgrep -af [g]pustrap_verify
 true
 """
 
@@ -166,16 +167,16 @@ def test_a_node_without_the_key_no_longer_lets_us_in(world: World) -> None:
 def test_report_and_archive_of_the_run(world: World, tmp_path: Path) -> None:
     shown = world.gpustrap("report")
     assert shown.returncode == 0
-    assert "verify" in shown.stdout
+    assert f"{world.node.name} " in shown.stdout
     page = Path(world.gpustrap("report", "--html").stdout.strip())
     assert "simulated" in page.read_text(encoding="utf-8")
     target = tmp_path / "support.tar.gz"
-    done = world.gpustrap("report", "--bundle", "verify", "-o", str(target))
+    done = world.gpustrap("report", "--bundle", world.node.name, "-o", str(target))
     assert done.returncode == 0, done.stderr
     assert "ledger.json" in done.stderr
     with tarfile.open(target) as tar:
         files = {m.name: tar.extractfile(m).read().decode() for m in tar.getmembers()}  # type: ignore[union-attr]
-    assert '"resources"' in files["gpustrap-verify/ledger.json"]
+    assert '"resources"' in files[f"gpustrap-{world.node.name}/ledger.json"]
     assert any(name.endswith("/events.jsonl") for name in files)
     everything = "".join(files.values())
     assert world.node.password not in everything
