@@ -190,6 +190,8 @@ def test_the_mirror_shows_a_directory_read_only(lab: Lab, make_node: MakeNode, t
     fetch = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
     for base in (url, "http://mirror"):
         assert node.exec(["python3", "-c", fetch, f"{base}/file"]).stdout == "served\n"
+    assert node in lab.nodes()
+    assert "mirror" not in {one.name for one in lab.nodes()}
     mirror = container.name(lab.name, "mirror")
     assert lab.engine.call("exec", mirror, "touch", "/srv/other").returncode != 0
 

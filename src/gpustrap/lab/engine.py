@@ -26,15 +26,24 @@ LABEL_SNAPSHOT = "gpustrap.lab.snapshot"
 CGROUP = Path("/sys/fs/cgroup")
 
 
-class EngineError(Exception):
-    """The engine ended a command with an error.
+class EngineError(GpustrapError):
+    """The engine ended a command with an error; callers that know what it means to the user say that instead.
 
     Attributes:
         words: What it said on stderr.
     """
 
     def __init__(self, words: str) -> None:
-        super().__init__(words)
+        super().__init__(
+            Problem(
+                code="lab-engine-failed",
+                subject="podman",
+                message="ended with an error",
+                exit_code=ExitCode.REFUSED,
+                evidence=words,
+                remedy="gpustrap lab status",
+            )
+        )
         self.words = words
 
 

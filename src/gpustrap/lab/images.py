@@ -224,7 +224,7 @@ def _ubuntu(engine: Engine, wanted: Recipe, progress: Progress) -> None:
             "image-not-reachable",
             f"image {wanted.os}",
             f"{base} cannot be pulled",
-            evidence="\n".join(error.words.splitlines()[-3:]),
+            evidence=error.words.splitlines()[-1],
             remedy=f"use debian12 or debian13, or set {REGISTRY_VARIABLE} to a registry this machine reaches",
         ) from error
     progress(Step("", f"installing systemd and sshd into {base}; takes about a minute, only the first time"))

@@ -247,7 +247,8 @@ class Lab:
 
     def nodes(self) -> tuple[LabNode, ...]:
         """The nodes of this lab that run."""
-        return tuple(self.node(status.name) for status in self.status() if status.os and status.state == "running")
+        running = (status.name for status in self.status() if status.state == "running" and status.name != MIRROR)
+        return tuple(self.node(name) for name in running)
 
     def status(self) -> tuple[Status, ...]:
         """The containers of this lab, also what a crash left behind."""
