@@ -29,7 +29,7 @@ expect() {
 
 on() { # on NODE COMMAND... - do something on a node behind gpustrap's back
     echo "  on $1: $2"
-    gpustrap lab exec --lab demo "$1" "$2"
+    echo "$2" | gpustrap lab shell --lab demo "$1"
 }
 
 trap 'echo; echo "Stopped. Run it again whenever you like; gpustrap lab down --lab demo removes the nodes."; exit 130' INT TERM
@@ -39,6 +39,8 @@ gpustrap lab down --lab demo >/dev/null 2>&1 || true
 rm -rf .demo
 expect 0 gpustrap init "$SITE"
 expect 0 gpustrap lab up node1:debian13 node2:debian12 --lab demo --site "$SITE" --standins
+
+printf '# The demo removes it to show drift.\ngpustrap_packages: [jq]\n' >"$SITE/inventory/group_vars/lab.yml"
 
 say "Enrol: take the host keys knowingly, install the site's SSH key, find out about sudo"
 exec 3<"$(gpustrap lab password-file --lab demo)"

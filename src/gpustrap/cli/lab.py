@@ -82,12 +82,16 @@ def up(
 
 
 @lab_app.command()
-def down(lab: LabOption = "lab") -> None:
+def down(
+    lab: LabOption = "lab",
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every lab of this machine, and the images too.")] = False,
+) -> None:
     """Remove a lab: nodes, volumes, bridge, snapshots, and its nodes from sites. Images are kept."""
     from gpustrap.commands import lab as commands
 
     with progress("lab down") as say:
-        gone = commands.down(lab, say)
+        gone = commands.down_all(say) if everything else commands.down(lab, say)
     stderr.print(clean(f"Removed: {', '.join(gone) or 'nothing; there was no such lab'}"))
 
 

@@ -59,6 +59,14 @@ def down(lab: str = DEFAULT_LAB, progress: Progress = silent) -> tuple[str, ...]
     return laboratory.down(progress)
 
 
+def down_all(progress: Progress = silent) -> tuple[str, ...]:
+    """Remove every lab of this machine, also what crashes left, and the images of nodes."""
+    preflight.require()
+    labs = sorted({one.lab for one in all_statuses()} | set(state.labs()))
+    gone = [f"{lab}/{node}" for lab in labs for node in down(lab, progress)]
+    return (*gone, *images.remove_all(Engine.start()))
+
+
 def status() -> tuple[Status, ...]:
     """The containers of every lab on this machine."""
     return all_statuses()

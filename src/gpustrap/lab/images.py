@@ -261,3 +261,12 @@ def derive(engine: Engine, base: str, wanted: Recipe, script: str, *, stdin: byt
         raise _build_failed(wanted, f"{base} could not be changed into it", error.words[-1500:]) from error
     finally:
         engine.call("rm", "--force", container)
+
+
+def remove_all(engine: Engine) -> tuple[str, ...]:
+    """Remove every node image, of whatever recipe; give their names."""
+    gone = []
+    for image in engine.list("images", f"label={LABEL_RECIPE}"):
+        engine.call("rmi", "--force", image["Id"])
+        gone += image.get("Names") or [image["Id"][:12]]
+    return tuple(gone)

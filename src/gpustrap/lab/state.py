@@ -31,6 +31,11 @@ def directory(lab: str) -> Path:
     return root() / lab
 
 
+def labs() -> tuple[str, ...]:
+    """The names of the labs that keep files here."""
+    return tuple(sorted(p.name for p in root().iterdir() if p.is_dir())) if root().is_dir() else ()
+
+
 def make_directory(path: Path) -> None:
     """Make a directory, and what is missing above it, for the owner."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
