@@ -265,7 +265,7 @@ def derive(engine: Engine, base: str, wanted: Recipe, script: str, *, stdin: byt
 
 def remove_all(engine: Engine) -> tuple[str, ...]:
     """Remove every node image, of whatever recipe; give their names."""
-    gone = []
+    gone: list[str] = []
     for image in engine.list("images", f"label={LABEL_RECIPE}"):
         engine.call("rmi", "--force", image["Id"])
         gone += image.get("Names") or [image["Id"][:12]]

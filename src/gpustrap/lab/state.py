@@ -33,7 +33,7 @@ def directory(lab: str) -> Path:
 
 def labs() -> tuple[str, ...]:
     """The names of the labs that keep files here."""
-    return tuple(sorted(p.name for p in root().iterdir() if p.is_dir())) if root().is_dir() else ()
+    return tuple(sorted(path.parent.name for path in root().glob("*/password")))
 
 
 def make_directory(path: Path) -> None:

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What a node's container runs before systemd takes over as PID 1. $1 names the node: lab/node.
 # Bind mounts of the container engine are undone so that the node finds the tree of a fresh machine.
 set -eu

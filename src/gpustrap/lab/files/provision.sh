@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Makes a minimal Debian or Ubuntu tree look like a freshly installed server. Runs as root inside it.
 set -eu
 
