@@ -40,7 +40,7 @@ def answered(verdict: str = "pass", reason: str = "") -> dict[str, Any]:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Nodes n1 to n5 in the lock; what each answers and how its login ends can be set."""
-    state = SimpleNamespace(site=Site(tmp_path), answers={}, logins={}, asked=[], secrets=[])
+    state = SimpleNamespace(site=Site(tmp_path), answers={}, logins={}, login="site key", asked=[], secrets=[])
     lock: Lock | None = Lock(tool="0", catalog="c", nodes={f"n{n}": ENTRY for n in range(1, 6)})
     state.lock = lock
 
@@ -57,7 +57,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         ending = state.logins.get(endpoint.name, SimpleNamespace(rc=0, stdout=b"", stderr=b""))
         if isinstance(ending, GpustrapError):
             raise ending
-        yield SimpleNamespace(run=lambda *_, **__: ending)
+        yield SimpleNamespace(run=lambda *_, **__: ending, login=state.login)
 
     monkeypatch.setattr(verify, "read_lock", lambda _site: state.lock)
     monkeypatch.setattr(verify, "ask_nodes", ask)
@@ -116,6 +116,13 @@ def test_a_login_that_fails_is_a_failed_check(world: SimpleNamespace) -> None:
     assert (first.verdict, first.remedy) == (Verdict.FAIL, "gpustrap enroll n1")
     assert "Permission denied" in first.evidence
     assert (second.verdict, "not available" in second.evidence) == (Verdict.FAIL, True)
+
+
+def test_a_login_with_another_key_is_a_warning(world: SimpleNamespace) -> None:
+    world.login = "agent key me@desk"
+    check = run(world, "n1")["n1"].checks[0]
+    assert (check.verdict, check.remedy) == (Verdict.WARN, NEXT)
+    assert "agent key me@desk" in check.reason
 
 
 def test_the_checks_of_one_run_share_its_id_and_have_time_to_end(world: SimpleNamespace) -> None:

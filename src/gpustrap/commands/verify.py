@@ -17,6 +17,7 @@ from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import Progress, Step, silent
 from gpustrap.model.site import Site
 from gpustrap.site.lockfile import read_lock
+from gpustrap.ssh.auth import SITE_KEY
 from gpustrap.ssh.fanout import for_each
 from gpustrap.ssh.session import connect
 from gpustrap.verify import quick
@@ -41,18 +42,20 @@ class _Verification:
         return quick.build_request(node.name, self.lock.nodes[node.name], run_id=self.run_id, now=time.time())
 
     def login(self, node: Node) -> Check:
-        """Log in anew with the site's key and nothing else."""
+        """Log in anew with keys alone; it should be the site's that is taken."""
         start = time.monotonic()
         try:
             with connect(
                 node.endpoint, known_hosts=self.site.known_hosts, identity=self.site.ssh_key, secrets=Secrets()
             ) as session:
-                answer = session.run("true", timeout=30)
+                answer, login = session.run("true", timeout=30), session.login
         except GpustrapError as error:
             first = error.problems[0]
             return quick.login_check(f"{first.message}\n{first.evidence}".strip(), first.remedy)
         if answer.rc != 0:
             return quick.login_check(f"true: exit status {answer.rc}\n{answer.stderr.decode(errors='replace')}")
+        if login != SITE_KEY:
+            return quick.other_login_check(login, f"gpustrap enroll {node.name}")
         return quick.login_check(seconds=round(time.monotonic() - start, 3))
 
 

@@ -183,21 +183,30 @@ def _plain(data: Variables) -> Variables:
 
 
 def login_check(error_words: str = "", remedy: str = "", seconds: float = 0.0) -> Check:
-    """The check that the controller makes: a new connection with the site's key alone.
+    """The check that the controller makes: a new connection by key.
 
     Args:
         error_words: Why it did not work; empty when it did.
         remedy: The next command when it did not.
         seconds: How long it took.
     """
-    verdict = Verdict.FAIL if error_words else Verdict.PASS
-    reason = "a new connection with the site's key is refused" if error_words else ""
+    if error_words:
+        return _login(Verdict.FAIL, "a new connection by key is refused", error_words, remedy)
+    return _login(Verdict.PASS, seconds=seconds)
+
+
+def other_login_check(login: str, remedy: str) -> Check:
+    """The same when another key than the site's was taken: others who use this site may not get in."""
+    return _login(Verdict.WARN, f"the site's key was not taken, but another was: {login}", remedy=remedy)
+
+
+def _login(verdict: Verdict, reason: str = "", evidence: str = "", remedy: str = "", seconds: float = 0.0) -> Check:
     return Check(
         id="ssh-login",
         title="A new SSH login works",
         verdict=verdict,
         reason=reason,
-        evidence=error_words,
+        evidence=evidence[:4000],
         remedy=remedy,
         seconds=seconds,
     )
