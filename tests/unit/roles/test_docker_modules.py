@@ -101,6 +101,21 @@ def test_daemon_is_asked_with_the_units_own_options(run, daemon_json, tmp_path):
     assert daemon_json.stat().st_mode & 0o777 == 0o644
 
 
+OLD_DOCKERD = """case "$*" in *--validate*) echo 'unknown flag: --validate' >&2; exit 125 ;; esac
+while [ "$1" != --pidfile ]; do shift; done
+grep -q forbidden "$4" && { echo "bad $4" >&2; exit 1; }
+kill -0 "$(cat "$2")" && echo "failed to start daemon: pid file found" >&2
+exit 1"""
+
+
+def test_daemon_before_docker_23_is_asked_too(run, tools, daemon_json):
+    tools(dockerd=OLD_DOCKERD)
+    assert run("gpustrap_docker_daemon", path=str(daemon_json), keys={"debug": True})["changed"]
+    result = run("gpustrap_docker_daemon", path=str(daemon_json), keys={"a": "forbidden"})
+    assert f"bad {daemon_json}" in result["msg"]
+    assert json.loads(daemon_json.read_text()) == {"debug": True}
+
+
 def test_daemon_refused_by_docker_leaves_everything(run, daemon_json):
     daemon_json.parent.mkdir()
     daemon_json.write_text('{"a": "forbidden"}')

@@ -109,9 +109,24 @@ def validate(module: AnsibleModule, path: str, scratch: str) -> None:
     found = UNIT_ARGV.search(shown)
     argv = [word for word in shlex.split(found.group(1)) if not word.startswith("$")] if found else ["dockerd"]
     rc, out, err = module.run_command([*argv, "--validate", "--config-file", scratch])
+    if rc != 0 and "unknown flag: --validate" in out + err:
+        rc, out, err = validate_old(module, argv, scratch)
     if rc != 0:
         said = (err or out).strip().replace(scratch, path)
         module.fail_json(msg="docker refuses the merged {0}, which was left as it is: {1}".format(path, said))
+
+
+def validate_old(module: AnsibleModule, argv: list, scratch: str) -> tuple:
+    """The same of docker before 23, which has no --validate: it reads its settings, then stops at a taken pid file.
+
+    The time limit is for a daemon that would not stop there.
+    """
+    with tempfile.NamedTemporaryFile("w", dir=module.tmpdir) as taken:
+        taken.write(str(os.getpid()))
+        taken.flush()
+        started = ["timeout", "20", *argv, "--pidfile", taken.name, "--config-file", scratch]
+        rc, out, err = module.run_command(started)
+    return (0, out, err) if "pid file found" in out + err else (rc or 1, out, err)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -39,12 +40,14 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     Raises:
         GpustrapError: This machine lacks gpg, py-rattler or the distribution's packages.
     """
-    with state.lock("standins"), ThreadPoolExecutor() as pool:
-        cached = dict(zip(PIECES, pool.map(lambda name: _cached(name, progress), PIECES), strict=True))
     directory.mkdir(parents=True, exist_ok=True)
-    for name, source in cached.items():
+
+    def put(name: str) -> None:
         shutil.rmtree(directory / name, ignore_errors=True)
-        shutil.copytree(source, directory / name, copy_function=_link)
+        shutil.copytree(_cached(name, progress), directory / name, copy_function=_link)
+
+    with state.lock("standins"), _readable(), ThreadPoolExecutor() as pool:
+        list(pool.map(put, PIECES))
     url = base_url.rstrip("/")
     return {
         **docker.variables(directory / "docker", f"{url}/docker"),
@@ -53,11 +56,21 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     }
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What is in a package must be readable by all; the program's own umask keeps everybody out."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def _cached(name: str, progress: Progress) -> Path:
     """A piece, made if what it is made from has changed."""
     place = state.root() / ".standins"
     state.make_directory(place)
-    target = place / f"{name}-{_recipe()}"
+    target = place / f"{name}-{_recipe(name)}"
     if not target.exists():
         progress(Step("", f"making the stand-in for {name} (simulated); only the first time"))
         for old in place.glob(f"{name}-*"):
@@ -72,12 +85,13 @@ def _cached(name: str, progress: Progress) -> Path:
     return target
 
 
-def _recipe() -> str:
-    digest = hashlib.sha256()
+def _recipe(name: str) -> str:
+    """A digest of everything of ours that a piece is made from."""
     here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), *(here / "files").iterdir(), *VENDOR.glob("*.yml")]):
-        if path.is_file():
-            digest.update(path.read_bytes())
+    sources = [here / "parts.py", *here.glob(f"{name}*.py"), VENDOR / f"{name}.yml", *(here / "files").glob("*.sh")]
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
