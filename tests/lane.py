@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHELL_SCRIPTS = ("run", ".ci/run", "docs/tour.sh", *map(str, (ROOT / "src/gpustrap/lab/files").glob("*.sh")))
+SHELL_SCRIPTS = ("run", ".ci/run", *(str(p) for d in ("docs", "molecule", "src") for p in (ROOT / d).rglob("*.sh")))
 LINT: tuple[tuple[str, ...], ...] = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),

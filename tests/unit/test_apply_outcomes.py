@@ -152,6 +152,6 @@ def test_verify_has_the_last_word(play: Any, verdict: Verdict, code: ExitCode) -
 
 def test_a_misspelt_role_runs_nothing(play: Any) -> None:
     world = World({"n1": FACTS})
-    with pytest.raises(GpustrapError, match="no role dokcer"):
-        play(world, tags=("docker", "dokcer"))
+    with pytest.raises(GpustrapError, match="no role dockre"):
+        play(world, tags=("docker", "dockre"))
     assert world.opened == []

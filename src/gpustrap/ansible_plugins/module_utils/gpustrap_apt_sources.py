@@ -6,6 +6,7 @@ apt stops working altogether when two entries of one repository differ in Signed
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 NOTE = "# replaced by gpustrap: "
@@ -27,7 +28,7 @@ def switch_off(text: str, deb822: bool, uri: str, suite: str) -> str:
     return _deb822(text, wanted) if deb822 else _one_line(text, wanted)
 
 
-def _one_line(text: str, wanted: tuple) -> str:
+def _one_line(text: str, wanted: tuple[Any, ...]) -> str:
     lines = text.splitlines(True)
     for number, line in enumerate(lines):
         found = ONE_LINE.match(line)
@@ -36,14 +37,14 @@ def _one_line(text: str, wanted: tuple) -> str:
     return "".join(lines)
 
 
-def _deb822(text: str, wanted: tuple) -> str:
+def _deb822(text: str, wanted: tuple[Any, ...]) -> str:
     return "".join(
         part if number % 2 else _stanza(part, wanted)
         for number, part in enumerate(re.split(r"(\n(?:[ \t]*\n)+)", text))
     )
 
 
-def _stanza(stanza: str, wanted: tuple) -> str:
+def _stanza(stanza: str, wanted: tuple[Any, ...]) -> str:
     fields = _fields(stanza)
     uris, suites = fields.get("uris", "").split(), fields.get("suites", "").split()
     if fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable", "without"):
@@ -64,8 +65,9 @@ def _stanza(stanza: str, wanted: tuple) -> str:
     return NOTE.rstrip(": ") + "\nEnabled: no\n" + "".join(lines)
 
 
-def _fields(stanza: str) -> dict:
-    fields, name = {}, ""
+def _fields(stanza: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    name = ""
     for line in stanza.splitlines():
         if line.startswith("#"):
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from typing import Any
 
 ABSENT, OURS, HALF_MADE, FOREIGN = "absent", "ours", "half-made", "foreign"
 
@@ -63,7 +64,7 @@ class Prefix:
             os.rmdir(self.path)
 
 
-def room(path: str) -> tuple:
+def room(path: str) -> tuple[Any, ...]:
     """(MiB free, inodes free or None where the file system does not count them) where `path` is or would be."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
@@ -78,7 +79,7 @@ def executable(path: str) -> bool:
     return not os.statvfs(path).f_flag & (os.ST_NOEXEC | os.ST_RDONLY)
 
 
-def work_directory(candidates: list, mib: int) -> str:
+def work_directory(candidates: list[str], mib: int) -> str:
     """The first directory with that much room from which programs may run; empty if there is none."""
     for path in candidates:
         if os.path.isdir(path) and executable(path) and room(path)[0] >= mib:
@@ -86,7 +87,7 @@ def work_directory(candidates: list, mib: int) -> str:
     return ""
 
 
-def _load(path: str) -> dict:
+def _load(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -95,7 +96,7 @@ def _load(path: str) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def _save(path: str, value: dict) -> None:
+def _save(path: str, value: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(value, file)

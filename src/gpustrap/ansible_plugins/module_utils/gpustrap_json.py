@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 BOM = "\ufeff"
 
@@ -11,7 +12,7 @@ class BadJsonError(Exception):
     """The text is no JSON object; the message says where."""
 
 
-def parse(data: bytes) -> dict:
+def parse(data: bytes) -> dict[str, Any]:
     """The object in a JSON file. An empty file is an empty object; a byte order mark and CRLF are taken.
 
     Raises:
@@ -38,7 +39,7 @@ def parse(data: bytes) -> dict:
     return found
 
 
-def merge(existing: dict, ours: dict) -> dict:
+def merge(existing: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """`existing` with our keys set. Objects are merged key by key; any other value of ours replaces what was there."""
     merged = dict(existing)
     for key, value in ours.items():
@@ -47,7 +48,7 @@ def merge(existing: dict, ours: dict) -> dict:
     return merged
 
 
-def render(value: dict) -> bytes:
+def render(value: dict[str, Any]) -> bytes:
     """The file as we write it."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
 
@@ -57,7 +58,7 @@ def has_bom(data: bytes) -> bool:
     return data.startswith(BOM.encode("utf-8"))
 
 
-def pointers(ours: dict, base: str = "") -> list:
+def pointers(ours: dict[str, Any], base: str = "") -> list[Any]:
     """The JSON pointer (RFC 6901) of every leaf of `ours`: what a merge of it owns."""
     found = []
     for key, value in ours.items():
@@ -73,7 +74,7 @@ def _refuse_constant(name: str) -> None:
     raise BadJsonError("{0} is no JSON value".format(name))
 
 
-def _refuse_duplicates(pairs: list) -> dict:
+def _refuse_duplicates(pairs: list[Any]) -> dict[str, Any]:
     found = {}
     for key, value in pairs:
         if key in found:

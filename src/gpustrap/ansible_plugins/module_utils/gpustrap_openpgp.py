@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import re
 import struct
+from typing import Any
 
 MARKER, SIGNATURE, PUBLIC_KEY, TRUST, USER_ID, PUBLIC_SUBKEY, USER_ATTRIBUTE, PADDING = 10, 2, 6, 12, 13, 14, 17, 21
 ALLOWED = frozenset([MARKER, SIGNATURE, PUBLIC_KEY, TRUST, USER_ID, PUBLIC_SUBKEY, USER_ATTRIBUTE, PADDING])
@@ -44,7 +45,7 @@ def _radix64(block: bytes) -> bytes:
         raise BadKeyError("broken armour") from None
 
 
-def packets(data: bytes) -> list:
+def packets(data: bytes) -> list[Any]:
     """(tag, body) of every packet; nothing is skipped, so nothing can hide."""
     found, at = [], 0
     while at < len(data):
@@ -62,7 +63,7 @@ def packets(data: bytes) -> list:
     return found
 
 
-def _new_length(data: bytes, at: int) -> tuple:
+def _new_length(data: bytes, at: int) -> tuple[Any, ...]:
     first = _bytes(data, at, 1)[0]
     if first < 192:
         return first, at + 1
@@ -73,7 +74,7 @@ def _new_length(data: bytes, at: int) -> tuple:
     raise BadKeyError("partial lengths do not belong into a key file")
 
 
-def _old_length(data: bytes, at: int, kind: int) -> tuple:
+def _old_length(data: bytes, at: int, kind: int) -> tuple[Any, ...]:
     if kind == 3:
         raise BadKeyError("indeterminate lengths do not belong into a key file")
     size = 1 << kind
@@ -101,7 +102,7 @@ def normal(text: str) -> str:
     return re.sub(r"\s|^0x", "", text.strip(), flags=re.IGNORECASE).upper()
 
 
-def primary_keys(data: bytes) -> list:
+def primary_keys(data: bytes) -> list[Any]:
     """Fingerprints of the primary keys in a key file, in order."""
     found = []
     for tag, body in packets(dearmour(data)):
@@ -114,7 +115,7 @@ def primary_keys(data: bytes) -> list:
     return found
 
 
-def keyring(data: bytes, pinned: list) -> bytes:
+def keyring(data: bytes, pinned: list[Any]) -> bytes:
     """The binary keyring for apt, if `data` holds exactly the pinned primary keys.
 
     Raises:

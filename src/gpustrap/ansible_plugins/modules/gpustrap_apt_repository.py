@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from glob import glob
+from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
@@ -76,7 +77,7 @@ def main() -> None:
     )
 
 
-def arguments() -> dict:
+def arguments() -> dict[str, Any]:
     """The argument spec."""
     text, texts = {"type": "str", "required": True}, {"type": "list", "elements": "str", "required": True}
     package = {"name": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
@@ -92,7 +93,7 @@ def arguments() -> dict:
     }
 
 
-def key_is_there(path: str, fingerprints: list) -> bool:
+def key_is_there(path: str, fingerprints: list[Any]) -> bool:
     """Whether our keyring holds exactly the pinned keys already; then nothing is downloaded."""
     try:
         return sorted(primary_keys(read(path))) == sorted(normal(text) for text in fingerprints)
@@ -100,20 +101,20 @@ def key_is_there(path: str, fingerprints: list) -> bool:
         return False
 
 
-def fetch(module: AnsibleModule, url: str, fingerprints: list) -> bytes:
+def fetch(module: AnsibleModule, url: str, fingerprints: list[Any]) -> bytes:
     """The vendor's key file as a binary keyring, if it is what was pinned."""
     try:
         data = open_url(url, timeout=30, http_agent="gpustrap").read(KEY_LIMIT)
     except Exception as error:  # noqa: BLE001 - urllib's, ssl's and socket's errors have no common base
         module.fail_json(msg="the key at {0} cannot be had: {1}".format(url, to_native(error)))
     try:
-        return keyring(data, fingerprints)
+        accepted: bytes = keyring(data, fingerprints)
     except BadKeyError as error:
         module.fail_json(msg="the key at {0} was refused: {1}".format(url, error))
-    raise AssertionError("fail_json does not return")
+    return accepted
 
 
-def replace_others(module: AnsibleModule, ours: str, uri: str, suite: str) -> list:
+def replace_others(module: AnsibleModule, ours: str, uri: str, suite: str) -> list[Any]:
     """Switches off other entries of this repository; the old files stay beside as backups."""
     replaced = []
     lists = sorted(glob(APT + "/sources.list.d/*.list")) + sorted(glob(APT + "/sources.list.d/*.sources"))
@@ -128,7 +129,7 @@ def replace_others(module: AnsibleModule, ours: str, uri: str, suite: str) -> li
     return replaced
 
 
-def entry(given: dict, key: str) -> str:
+def entry(given: dict[str, Any], key: str) -> str:
     """The deb822 stanza."""
     return MANAGED + (
         "Types: deb\nURIs: {0}\nSuites: {1}\nComponents: {2}\nArchitectures: {3}\nSigned-By: {4}\n".format(
@@ -137,7 +138,7 @@ def entry(given: dict, key: str) -> str:
     )
 
 
-def preferences(given: dict) -> str:
+def preferences(given: dict[str, Any]) -> str:
     """Locked packages stay at their version; the rest of the repository is a last resort."""
     pins = ['Package: *\nPin: origin "{0}"\nPin-Priority: 100\n'.format(urlsplit(given["uri"]).hostname or "")]
     pins.extend(

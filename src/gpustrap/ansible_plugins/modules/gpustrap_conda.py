@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_native
@@ -147,7 +148,7 @@ def run(module: AnsibleModule, script: str, prefix: Prefix, scratch: str) -> str
     return "" if rc == 0 else "exit status {0}: {1}".format(rc, said.strip()[-1500:])
 
 
-def timed(argv: list, environment: dict, timeout: int) -> tuple:
+def timed(argv: list[Any], environment: dict[str, Any], timeout: int) -> tuple[Any, ...]:
     """(exit status, output). The whole process group ends with the time."""
     with subprocess.Popen(
         argv,

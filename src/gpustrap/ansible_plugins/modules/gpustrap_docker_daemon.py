@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import tempfile
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_json import BadJsonError, has_bom, merge, parse, pointers, render
@@ -81,12 +82,12 @@ def read(path: str) -> bytes | None:
         return None
 
 
-def canonical(value: dict) -> str:
+def canonical(value: dict[str, Any]) -> str:
     """Equal for equal JSON (Python holds 1 and true for equal)."""
     return json.dumps(value, sort_keys=True)
 
 
-def write(module: AnsibleModule, path: str, data: bytes, exists: bool) -> dict:
+def write(module: AnsibleModule, path: str, data: bytes, exists: bool) -> dict[str, Any]:
     """Validates and replaces the file; owner and mode of an existing one stay."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     handle, scratch = tempfile.mkstemp(prefix=".gpustrap-", suffix=".json", dir=os.path.dirname(path))
@@ -116,7 +117,7 @@ def validate(module: AnsibleModule, path: str, scratch: str) -> None:
         module.fail_json(msg="docker refuses the merged {0}, which was left as it is: {1}".format(path, said))
 
 
-def validate_old(module: AnsibleModule, argv: list, scratch: str) -> tuple:
+def validate_old(module: AnsibleModule, argv: list[Any], scratch: str) -> tuple[Any, ...]:
     """The same of docker before 23, which has no --validate: it reads its settings, then stops at a taken pid file.
 
     The time limit is for a daemon that would not stop there.

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pwd
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_json import BadJsonError, parse
@@ -86,7 +87,7 @@ def main() -> None:
     )
 
 
-def versions(module: AnsibleModule, names: list) -> dict:
+def versions(module: AnsibleModule, names: list[Any]) -> dict[str, Any]:
     """Installed packages of those names, with their versions."""
     if not names:
         return {}
@@ -96,7 +97,7 @@ def versions(module: AnsibleModule, names: list) -> dict:
     return {row[1]: row[2] for row in rows if len(row) == 3 and row[0][1:2] not in ("n", "c")}
 
 
-def installable(module: AnsibleModule, planned: dict) -> bool:
+def installable(module: AnsibleModule, planned: dict[str, Any]) -> bool:
     """Whether apt knows every planned version, and Ansible's apt module can run."""
     if importlib.util.find_spec("apt_pkg") is None:
         return False
@@ -105,14 +106,14 @@ def installable(module: AnsibleModule, planned: dict) -> bool:
     return set(planned.items()) <= known
 
 
-def snap_problems(snap: bool, replace: bool) -> list:
+def snap_problems(snap: bool, replace: bool) -> list[Any]:
     """Docker's snap sees neither /etc/docker nor the NVIDIA runtime."""
     if not snap or replace:
         return []
     return [SNAP]
 
 
-def package_problems(module: AnsibleModule, planned: dict, found: dict) -> list:
+def package_problems(module: AnsibleModule, planned: dict[str, Any], found: dict[str, Any]) -> list[Any]:
     """Packages in the way, versions that would go backwards, and a docker that no package owns."""
     problems = []
     in_the_way = sorted(set(module.params["conflicting_packages"]) & set(found))
@@ -134,7 +135,7 @@ def package_problems(module: AnsibleModule, planned: dict, found: dict) -> list:
     return problems
 
 
-def user_problems(users: list) -> list:
+def user_problems(users: list[Any]) -> list[Any]:
     """Users are never created on the way."""
     return ["gpustrap_docker_users: no user {0} on this node".format(name) for name in users if not _user(name)]
 
@@ -147,7 +148,7 @@ def _user(name: str) -> bool:
     return True
 
 
-def daemon_problems(path: str) -> list:
+def daemon_problems(path: str) -> list[Any]:
     """A daemon.json that cannot be read is left alone, before anything else is touched."""
     try:
         with open(path, "rb") as file:
@@ -161,7 +162,7 @@ def daemon_problems(path: str) -> list:
     return []
 
 
-def space_problems(minimum: int) -> list:
+def space_problems(minimum: int) -> list[Any]:
     """One sentence per file system on which dpkg would stop half-way."""
     problems, seen = [], set()
     for path in ("/usr", "/var/cache/apt/archives", "/var/lib"):

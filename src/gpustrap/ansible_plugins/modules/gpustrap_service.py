@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -58,7 +59,7 @@ def main() -> None:
     module.exit_json(changed=bool(actions), actions=actions, claims=claims)
 
 
-def bring_up(module: AnsibleModule, unit: dict) -> list:
+def bring_up(module: AnsibleModule, unit: dict[str, Any]) -> list[Any]:
     """Enables, starts or restarts one unit; says what it did."""
     name = unit["name"]
     state = show(module, name)
@@ -79,19 +80,19 @@ def bring_up(module: AnsibleModule, unit: dict) -> list:
     return ["{0} {1}".format(verb, name) for verb in verbs]
 
 
-def show(module: AnsibleModule, name: str) -> dict:
+def show(module: AnsibleModule, name: str) -> dict[str, Any]:
     """The properties we decide by."""
     _rc, out, _err = module.run_command(["systemctl", "show", name, "--property=" + SHOW], check_rc=True)
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
-def started(state: dict) -> float:
+def started(state: dict[str, Any]) -> float:
     """When the unit's program was started, in seconds of today's clock."""
     monotonic = int(state.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
     return time.time() - (time.monotonic() - monotonic)
 
 
-def written_since(start: float, files: list, programs: list) -> bool:
+def written_since(start: float, files: list[Any], programs: list[Any]) -> bool:
     """Whether the unit runs something else than what is on disk."""
     times = [os.stat(path).st_mtime for path in files if os.path.exists(path)]
     times += [os.stat(path).st_ctime for path in programs if os.path.exists(path)]
