@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
@@ -13,12 +13,11 @@ from rich.markup import escape
 from rich.text import Text
 
 from gpustrap.errors import Problem
+from gpustrap.report.escape import visible
 
-stdout = Console(highlight=False, soft_wrap=False)
-stderr = Console(stderr=True, highlight=False)
-
-# C0, DEL and C1 controls without newline and tab: what could move a cursor, set a title or forge a line.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# A pipe or a file has no width of its own; 80 would cut tables that nobody needs cut.
+stdout = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
+stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
 
 
 class Format(StrEnum):
@@ -30,7 +29,7 @@ class Format(StrEnum):
 
 def clean(text: str) -> str:
     """Make text from a node safe for a terminal: controls become visible escapes, markup is inert."""
-    return escape(_CONTROLS.sub(lambda m: f"\\x{ord(m.group()):02x}", text))
+    return escape(visible(text))
 
 
 def emit(data: Any, table: RenderableType, form: Format) -> None:  # noqa: ANN401 - whatever json takes

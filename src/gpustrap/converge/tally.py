@@ -10,6 +10,8 @@ from gpustrap.converge.failures import hint_for
 from gpustrap.model.progress import Step
 from gpustrap.model.run import NodeRun, Outcome, TaskFailure
 
+SPEC_TASK = "Validating arguments against arg spec"
+
 
 @dataclass(slots=True)
 class _Node:
@@ -125,7 +127,9 @@ class Tally:
 
 
 def _label(event: Event) -> str:
-    return f"{event.role} | {event.task}" if event.role else event.task
+    # Ansible's own task before each role quotes the role's description at length.
+    task = "validate | Ensure the variables are known" if event.task.startswith(SPEC_TASK) else event.task
+    return f"{event.role} | {task}" if event.role else task
 
 
 def _failure(event: Event) -> TaskFailure:

@@ -40,7 +40,7 @@ OUTCOME_WORDS: dict[Outcome, str] = {
 OUTCOME_STEPS: dict[Outcome, str] = {
     Outcome.FAILED: "gpustrap apply {node}",
     Outcome.UNREACHABLE: "gpustrap inspect {node}",
-    Outcome.UNKNOWN: "gpustrap apply {node} --full",
+    Outcome.UNKNOWN: "gpustrap apply {node}",
     Outcome.NOT_RUN: "gpustrap apply {node}",
 }
 

@@ -23,6 +23,8 @@ def plan_server(inputs: Inputs) -> Part:
         packages.append(service)
     if request.unattended_upgrades == "security":
         packages.append("unattended-upgrades")
+    if request.timezone:
+        packages.append("tzdata")  # minimal installations have no zones
     packages += request.packages
     problems = (*_bad_names(inputs), *_bad_proxy(inputs), *_unknown_packages(inputs))
     choice = Choice(item="time-sync", value=service if request.time_sync else "none", reason=reason, source=source)
