@@ -31,6 +31,12 @@ def test_a_hint_names_who_holds_the_lock() -> None:
     )
 
 
+@pytest.mark.parametrize("row", ["version-gone", "newer-than-lock"])
+def test_a_locked_version_that_cannot_be_kept_is_not_sent_to_a_plan_that_keeps_it(row: str) -> None:
+    hint = next(h.hint for h in hints() if h.id == row)
+    assert "Run gpustrap plan --upgrade NODE" in hint
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [

@@ -45,7 +45,7 @@ def test_preflight_collects_all_problems(preflight, tmp_path):
     for said in (
         "gpustrap_docker_replace_snap",
         "in the way: podman-docker 4",
-        "docker.io 3 is newer than the planned 2; run gpustrap plan",
+        "docker.io 3 is newer than the planned 2; run gpustrap plan --upgrade NODE, then apply",
         "no user nobody-of-that-name",
         "daemon.json is not valid JSON: line 1, column 2",
     ):

@@ -127,7 +127,8 @@ def package_problems(module: AnsibleModule, planned: dict[str, Any], found: dict
     for name, version in sorted(planned.items()):
         there = found.get(name)
         if there and module.run_command(["dpkg", "--compare-versions", there, "gt", version])[0] == 0:
-            problems.append("{0} {1} is newer than the planned {2}; run gpustrap plan".format(name, there, version))
+            said = "{0} {1} is newer than the planned {2}; run gpustrap plan --upgrade NODE, then apply"
+            problems.append(said.format(name, there, version))
     for path in BY_HAND:
         owned = not os.path.exists(path) or module.run_command(["dpkg-query", "-S", os.path.realpath(path)])[0] == 0
         if not owned and module.run_command(["dpkg-query", "-S", path])[0] != 0:
