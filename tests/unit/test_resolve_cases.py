@@ -15,7 +15,8 @@ from gpustrap.model.request import Request
 from gpustrap.resolve.plan import plan_node
 
 DIRECTORY = Path(__file__).parent.parent / "cases" / "plan"
-KEYS = {"title", "facts", "with", "request", "choices", "variables", "reasons", "refused", "says", "roles", "simulated"}
+KEYS = {"title", "facts", "with", "request", "choices", "variables", "reasons", "refused", "says", "never"}
+KEYS |= {"roles", "simulated"}
 EXPECTATIONS = {"choices", "variables", "reasons", "refused", "roles", "simulated"}
 
 
@@ -48,7 +49,9 @@ def test_case(case: dict[str, Any]) -> None:
         assert not isinstance(result, NodeLock), result
         assert sorted(p.code for p in result) == sorted(case["refused"])
         assert all(p.remedy and p.subject == "node n1" for p in result)
-        assert case.get("says", "") in "\n".join(f"{p.message}\n{p.evidence}\n{p.remedy}" for p in result)
+        text = "\n".join(f"{p.message}\n{p.evidence}\n{p.remedy}" for p in result)
+        assert case.get("says", "") in text
+        assert case.get("never", "\0") not in text
         return
     assert isinstance(result, NodeLock), result
     choices = {c.item: c for c in result.choices}

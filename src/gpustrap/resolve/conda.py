@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from gpustrap.catalog.schema import CondaInstaller
 from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
+from gpustrap.model.urls import without_credentials
 from gpustrap.resolve.parts import Inputs, Part
 
 # Miniforge3-26.3.2-3-Linux-x86_64.sh, Miniconda3-py313_25.5.1-0-Linux-x86_64.sh
@@ -64,11 +65,8 @@ def _custom(inputs: Inputs, url: str) -> Installer:
     request = inputs.request
     problems = []
     if urlsplit(url).scheme not in {"http", "https", "file"}:
-        message = f"gpustrap_conda_installer_url is {url!r}: that is no URL"
+        message = f"gpustrap_conda_installer_url is {without_credentials(url)!r}: that is no URL"
         problems.append(inputs.problem("bad-url", message, "write it as https://mirror/Miniforge3-….sh", usage=True))
-    if "@" in urlsplit(url).netloc:
-        message = "gpustrap_conda_installer_url holds a user name or password, which would end in the lock"
-        problems.append(inputs.problem("url-with-password", message, "use a mirror that needs no password"))
     if not request.conda_installer_sha256:
         message = "gpustrap_conda_installer_url is set without its checksum"
         remedy = "set gpustrap_conda_installer_sha256, from a source you trust other than that URL"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
+from gpustrap.model.urls import without_credentials
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.pools import first_free, parse_pool, size_of, used_networks
 
@@ -163,7 +164,7 @@ def _bad_mirror(inputs: Inputs) -> list[Problem]:
     url = inputs.request.docker_repository
     if not url or inputs.request.docker_origin != "upstream" or url.startswith(("http://", "https://", "file:/")):
         return []
-    message = f"gpustrap_docker_repository is {url!r}: that is no URL"
+    message = f"gpustrap_docker_repository is {without_credentials(url)!r}: that is no URL"
     return [inputs.problem("bad-url", message, "write it as https://mirror/docker", usage=True)]
 
 

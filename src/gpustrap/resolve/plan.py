@@ -9,6 +9,7 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice, NodeLock
 from gpustrap.model.request import Request
 from gpustrap.resolve.conda import plan_conda
+from gpustrap.resolve.credentials import refuse_credentials
 from gpustrap.resolve.digests import request_digest, system_digest
 from gpustrap.resolve.docker import plan_docker
 from gpustrap.resolve.parts import Inputs
@@ -49,7 +50,7 @@ def plan_node(
         parts["docker"] = plan_docker(inputs)
     if request.conda:
         parts["conda"] = plan_conda(inputs)
-    problems = tuple(p for part in parts.values() for p in part.problems)
+    problems = (*refuse_credentials(inputs), *(p for part in parts.values() for p in part.problems))
     if problems:
         return problems
     return NodeLock(

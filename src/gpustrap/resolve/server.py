@@ -67,7 +67,6 @@ def _bad_names(inputs: Inputs) -> list[Problem]:
 
 
 def _bad_proxy(inputs: Inputs) -> list[Problem]:
-    """A password in a proxy's URL would end in the lock, which is committed, and be readable on the node."""
     proxy = inputs.request.proxy
     found = []
     for key, url in (("http", proxy.http), ("https", proxy.https)):
@@ -75,10 +74,6 @@ def _bad_proxy(inputs: Inputs) -> list[Problem]:
             message = f"gpustrap_proxy.{key} is no http or https URL"
             remedy = f"write gpustrap_proxy.{key} as http://host:port"
             found.append(inputs.problem("bad-proxy", message, remedy, usage=True))
-        elif url and "@" in url:
-            message = f"gpustrap_proxy.{key} holds a user name or password, which would end in the lock"
-            remedy = "use a proxy without a password, e.g. a forwarding one on your network"
-            found.append(inputs.problem("proxy-with-password", message, remedy))
     return found
 
 

@@ -14,6 +14,7 @@ from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
+from gpustrap.model.urls import without_credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _in_words(item: dict[str, Any]) -> str:
         "extra_forbidden": "is not known here",
     }
     said = words.get(item["type"], str(item["msg"]))
-    shown = repr(value)
+    shown = without_credentials(repr(value))
     return f"{said}; it is {shown if len(shown) <= 60 else shown[:57] + '…'}"
 
 
