@@ -85,7 +85,7 @@ def applied(server) -> Server:
     before = server.sh("dpkg-query -W; ls /var/lib/apt/lists; find /etc -type f -newer /etc/hostname")
     code, counts, output = server.run("--check", "--diff")
     assert (code, counts.get("failed")) == (0, 0), output
-    assert "would follow: python3-apt" in output
+    assert "would follow: python3-apt" in output, output
     assert server.sh("dpkg-query -W; ls /var/lib/apt/lists; find /etc -type f -newer /etc/hostname") == before
     code, _counts, output = server.run()
     assert code == 0, output
