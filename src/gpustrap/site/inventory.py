@@ -110,10 +110,10 @@ def _check(host: dict[str, Any]) -> list[Finding]:
     """What is wrong with the values of one host."""
     name, values, origins = host["name"], host["vars"], host["origins"]
     found = [] if NAME.match(name) else [Finding("bad-node-name", name)]
-    if values.get("ansible_connection", "ssh") not in {"ssh", "smart", "paramiko", "ansible.builtin.ssh"}:
+    if values.get("ansible_connection", "ssh") not in {"ssh", "ansible.builtin.ssh"}:
         where, text = origins["ansible_connection"], str(values["ansible_connection"])
         found.append(Finding("connection-not-supported", name, where, "ansible_connection", text))
-    port = _port(values)
+    port = values.get("ansible_port")
     if port is not None and not (str(port).isdecimal() and 0 < int(port) < 65536):
         found.append(Finding("bad-value", name, origins.get("ansible_port", ""), "ansible_port", "is no port number"))
     try:
@@ -152,9 +152,9 @@ def _request(values: dict[str, Any]) -> Request:
 
 def _endpoint(host: dict[str, Any]) -> Endpoint:
     values = host["vars"]
-    port = _port(values)
+    port = values.get("ansible_port")
     words = (values.get(f"ansible_ssh_{kind}args") for kind in ("", "common_", "extra_"))
-    user = values.get("ansible_user") or values.get("ansible_ssh_user")
+    user = values.get("ansible_user")
     key = values.get("ansible_ssh_private_key_file") or values.get("ansible_private_key_file")
     python = values.get("ansible_python_interpreter")
     return Endpoint(
@@ -166,10 +166,6 @@ def _endpoint(host: dict[str, Any]) -> Endpoint:
         private_key=os.path.expanduser(str(key)) if key else None,  # noqa: PTH111 - a string for ssh
         python=str(python) if python and not str(python).startswith("auto") else None,
     )
-
-
-def _port(values: dict[str, Any]) -> Any:  # noqa: ANN401 - a number or the text of one
-    return values.get("ansible_port", values.get("ansible_ssh_port"))
 
 
 def _no_site(site: Site) -> Problem:

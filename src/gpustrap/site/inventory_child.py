@@ -30,9 +30,7 @@ CONNECTION = (
     "ansible_connection",
     "ansible_host",
     "ansible_port",
-    "ansible_ssh_port",
     "ansible_user",
-    "ansible_ssh_user",
     "ansible_ssh_args",
     "ansible_ssh_common_args",
     "ansible_ssh_extra_args",
@@ -48,6 +46,20 @@ PASSWORDS = (
     "ansible_become_pass",
     "ansible_sudo_pass",
 )
+# Ansible obeys these and gpustrap does not: it would inspect one machine and change another, or trust what it must not.
+# With each, what to set instead.
+ANSIBLE_ONLY = {
+    "ansible_ssh_host": "ansible_host",
+    "ansible_ssh_port": "ansible_port",
+    "ansible_ssh_user": "ansible_user",
+    "ansible_become_user": "",
+    "ansible_host_key_checking": "",
+    "ansible_private_key": "ansible_ssh_private_key_file",
+    "ansible_ssh_executable": "",
+    "ansible_ssh_host_key_checking": "",
+    "ansible_ssh_pkcs11_provider": "",
+    "ansible_ssh_private_key": "ansible_ssh_private_key_file",
+}
 PREFIX = "gpustrap_"
 
 
@@ -158,7 +170,8 @@ def _resolve(
     for name in sorted(raw):
         kind = _refused(name, role_prefixes)
         if kind:
-            failures.append({"kind": kind, "where": _origin(raw[name], name), "message": "", **_at(name, host)})
+            message = ANSIBLE_ONLY.get(name, "")
+            failures.append({"kind": kind, "where": _origin(raw[name], name), "message": message, **_at(name, host)})
         elif name.startswith(PREFIX) or name in CONNECTION:
             origins[name] = _origin(raw[name], name)
             try:
@@ -172,6 +185,8 @@ def _resolve(
 def _refused(name: str, role_prefixes: list[str]) -> str:
     if name in PASSWORDS:
         return "password-in-inventory"
+    if name in ANSIBLE_ONLY:
+        return "variable-not-supported"
     return "role-variable" if name.startswith(tuple(role_prefixes)) else ""
 
 

@@ -170,6 +170,11 @@ def _connection(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
     return f"ansible_connection is {f.text}; gpustrap reaches nodes over SSH only", f"remove it from {file}", ""
 
 
+def _not_supported(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
+    message = f"{f.name} is set; Ansible would obey it and gpustrap's own connections would not"
+    return message, f"rename it to {f.text} in {file}" if f.text else f"remove it from {file}", ""
+
+
 _TEXTS: dict[str, Callable[[Finding, str, tuple[str, ...]], Texts]] = {
     "unknown-variable": _unknown_variable,
     "bad-node-name": _node_name,
@@ -183,4 +188,5 @@ _TEXTS: dict[str, Callable[[Finding, str, tuple[str, ...]], Texts]] = {
     "variable-undefined": _undefined,
     "variable-broken": _untemplatable,
     "connection-not-supported": _connection,
+    "variable-not-supported": _not_supported,
 }
