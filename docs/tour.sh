@@ -4,7 +4,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv/bin:$PATH
-SITE=$PWD/.demo/site
+TOUR=${1:-$PWD/.demo} # a directory of its own: it is removed at the start
+LAB=${2:-demo}
+SITE=$TOUR/site
 export GPUSTRAP_SITE="$SITE"
 started=$(date +%s)
 step=0 steps=11
@@ -23,27 +25,27 @@ expect() {
     "$@" || got=$?
     [ "$got" = "$want" ] && return 0
     echo "This command ended with exit code $got instead of $want; the tour stops here." >&2
-    echo "The nodes are left up: gpustrap lab status --lab demo; gpustrap lab down --lab demo" >&2
+    echo "The nodes are left up: gpustrap lab status; gpustrap lab down --lab $LAB" >&2
     exit 1
 }
 
 on() { # on NODE COMMAND... - do something on a node behind gpustrap's back
     echo "  on $1: $2"
-    echo "$2" | gpustrap lab shell --lab demo "$1"
+    echo "$2" | gpustrap lab shell --lab "$LAB" "$1"
 }
 
-trap 'echo; echo "Stopped. Run it again whenever you like; gpustrap lab down --lab demo removes the nodes."; exit 130' INT TERM
+trap 'echo; echo "Stopped. Run it again whenever you like; gpustrap lab down --lab $LAB removes the nodes."; exit 130' INT TERM
 
 say "A site, and two fresh lab nodes (Debian 13 and 12; the first time, building their images takes two minutes)"
-gpustrap lab down --lab demo >/dev/null 2>&1 || true
-rm -rf .demo
+gpustrap lab down --lab "$LAB" >/dev/null 2>&1 || true
+rm -rf "$TOUR"
 expect 0 gpustrap init "$SITE"
-expect 0 gpustrap lab up node1:debian13 node2:debian12 --lab demo --site "$SITE" --standins
+expect 0 gpustrap lab up node1:debian13 node2:debian12 --lab "$LAB" --site "$SITE" --standins
 
 printf '# The demo removes it to show drift.\ngpustrap_packages: [jq]\n' >"$SITE/inventory/group_vars/lab.yml"
 
 say "Enrol: take the host keys knowingly, install the site's SSH key, find out about sudo"
-exec 3<"$(gpustrap lab password-file --lab demo)"
+exec 3<"$(gpustrap lab password-file --lab "$LAB")"
 expect 0 gpustrap enroll --accept-new --passwordless-sudo --password-fd 3
 exec 3<&-
 
@@ -78,6 +80,6 @@ expect 0 gpustrap report --html
 cat <<EOF
 
 Done in $(($(date +%s) - started)) seconds. Stand-ins of the lab are marked "simulated" in all of the above.
-  look further:  gpustrap lab shell --lab demo node1    (the site is $SITE)
-  tear down:     gpustrap lab down --lab demo
+  look further:  gpustrap lab shell --lab $LAB node1    (the site is $SITE)
+  tear down:     gpustrap lab down --lab $LAB
 EOF

@@ -12,10 +12,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a shard chosen by a hash of the test's id, so that adding a test moves no other."""
+    """Keep the files of a shard, chosen by a hash of their names: a file's tests share what is slow to set up."""
     if not (shard := config.getoption("--shard")):
         return
     index, count = (int(n) for n in shard.split("/"))
-    mine = [i for i in items if zlib.crc32(i.nodeid.encode()) % count == index]
+    mine = [i for i in items if zlib.crc32(i.path.name.encode()) % count == index]
     config.hook.pytest_deselected(items=[i for i in items if i not in mine])
     items[:] = mine

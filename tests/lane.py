@@ -1,4 +1,4 @@
-"""Runs the lanes of ``./run test`` one after another and counts what they did.
+"""Runs the lanes of ``./run test`` and counts what they did.
 
 Each lint tool counts as one test, each pytest test as one, the molecule scenario as one. The last line is
 ``N passed, N failed, N skipped``.
@@ -13,23 +13,29 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELL_SCRIPTS = ("run", ".ci/run", *(str(p) for d in ("docs", "molecule", "src") for p in (ROOT / d).rglob("*.sh")))
-LINT: tuple[tuple[str, ...], ...] = (
-    ("ruff", "check", "."),
-    ("ruff", "format", "--check", "."),
-    ("mypy",),
-    ("lint-imports",),
-    ("yamllint", "--strict", "."),
-    ("ansible-lint", "--offline", "--strict"),
-    ("codespell",),
-    ("shellcheck", *SHELL_SCRIPTS),
-)
-SUITES = ("unit", "contract", "packaging", "runner")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One program of a lane.
+
+    Attributes:
+        name: Shown before each of its lines.
+        argv: What to run. With `suite`, the arguments of pytest.
+        suite: Whether it is pytest, which counts by itself.
+        may_be_empty: Whether no test at all is fine: a shard of the slow lane may have none.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    suite: bool = False
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,64 +49,86 @@ class Tally:
     seconds: float = 0.0
 
 
-def environment() -> dict[str, str]:
-    """The tools of .venv first, and the one ansible.cfg."""
-    tools = Path(sys.executable).parent
-    return os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+LINT = (
+    Step("ruff check", ("ruff", "check", ".")),
+    Step("ruff format", ("ruff", "format", "--check", ".")),
+    Step("mypy", ("mypy",)),
+    Step("import-linter", ("lint-imports",)),
+    Step("yamllint", ("yamllint", "--strict", ".")),
+    Step("ansible-lint", ("ansible-lint", "--offline", "--strict")),
+    Step("codespell", ("codespell",)),
+    Step("shellcheck", ("shellcheck", *SHELL_SCRIPTS)),
+)
+SUITES = (
+    Step("unit", ("tests/unit", "-m", "not slow", "-n", "2"), suite=True),
+    Step("contract", ("tests/contract", "-m", "not slow"), suite=True),
+    Step("packaging", ("tests/packaging", "-m", "not slow"), suite=True),
+    Step("runner", ("tests/runner", "-m", "not slow"), suite=True),
+)
+MOLECULE = Step("molecule", ("molecule", "test", "--all"))
+LAB = Step("lab", ("tests/lab", "-m", "not slow", "-v"), suite=True)
 
 
-def tool(name: str, argv: tuple[str, ...]) -> Tally:
-    """Run one program; its output is shown only when it fails."""
-    print(f"== {name}", flush=True)
-    start = time.monotonic()
-    done = subprocess.run(
-        argv, cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if done.returncode:
-        print(done.stdout, flush=True)
-    ok = done.returncode == 0
-    return Tally(name, passed=int(ok), failed=int(not ok), seconds=time.monotonic() - start)
+def slow(shard: str) -> Step:
+    """The slow lane, or a shard of it."""
+    return Step(f"slow {shard}", ("tests", "-m", "slow", "-v", f"--shard={shard}"), suite=True, may_be_empty=True)
 
 
-def pytest(name: str, *arguments: str) -> Tally:
-    """Run pytest, its output live; count from its JUnit file. No test collected, or no file: failed."""
-    print(f"== {name}", flush=True)
+def run(step: Step) -> Tally:
+    """Run one step. A suite is heard while it runs; anything else only when it failed."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         junit = Path(scratch) / "junit.xml"
-        argv = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *arguments]
-        code = subprocess.run(argv, cwd=ROOT, env=environment()).returncode
+        argv = (sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *step.argv) if step.suite else step.argv
+        code, output = listen(step, argv)
         seconds = time.monotonic() - start
-        try:
-            suite = ET.parse(junit).getroot().find("testsuite")
-        except (OSError, ET.ParseError):
-            suite = None
+        tally = count(step, code, junit, seconds) if step.suite else Tally(step.name, int(not code), int(code != 0))
+    if tally.failed and not step.suite:
+        print(output, flush=True)
+    mark = "FAIL" if tally.failed else "ok  "
+    print(f"{mark} {step.name}: {tally.passed} passed, {tally.failed} failed, {seconds:.0f} s", flush=True)
+    return Tally(step.name, tally.passed, tally.failed, tally.skipped, seconds)
+
+
+def listen(step: Step, argv: tuple[str, ...]) -> tuple[int, str]:
+    """Run a program with the tools of .venv and the one ansible.cfg; give its exit status and what it said."""
+    tools = Path(sys.executable).parent
+    environ = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    said = []
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=environ, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if step.suite:
+                print(f"{step.name} | {line}", end="", flush=True)
+    return process.returncode, "".join(said)
+
+
+def count(step: Step, code: int, junit: Path, seconds: float) -> Tally:
+    """Count from pytest's JUnit file. No file, or no test where there should be one: failed."""
+    try:
+        suite = ET.parse(junit).getroot().find("testsuite")
+    except (OSError, ET.ParseError):
+        suite = None
     if suite is None:
-        return Tally(name, failed=1, seconds=seconds)
-    count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
-    bad = count["failures"] + count["errors"]
-    if code not in (0, 1) and not (code == 5 and "slow" in name):  # a shard of the slow lane may be empty
+        return Tally(step.name, failed=1, seconds=seconds)
+    counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+    bad = counts["failures"] + counts["errors"]
+    if code not in (0, 1) and not (code == 5 and step.may_be_empty):
         bad = max(bad, 1)
-    return Tally(name, max(0, count["tests"] - bad - count["skipped"]), bad, count["skipped"], seconds)
+    return Tally(step.name, max(0, counts["tests"] - bad - counts["skipped"]), bad, counts["skipped"], seconds)
 
 
-def steps(options: argparse.Namespace) -> Iterator[Tally]:
-    """The lanes asked for, in order: what fails fastest comes first."""
+def streams(options: argparse.Namespace) -> tuple[list[Step], list[Step]]:
+    """What runs side by side: what needs the processor, and what mostly waits for lab nodes."""
     if options.slow:
-        yield pytest(f"slow {options.slow}", "tests", "-m", "slow", f"--shard={options.slow}")
-        return
-    if options.only in (None, "lint"):
-        for argv in LINT:
-            yield tool(" ".join(argv[:2]), argv)
-    if options.only is None:
-        for suite in SUITES:
-            yield pytest(suite, f"tests/{suite}", "-m", "not slow", *(("-n", "2") if suite == "unit" else ()))
-    if options.only in (None, "molecule") and not options.no_lab:
-        yield tool("molecule", ("molecule", "test", "--all"))
-    if options.only is None and not options.no_lab:
-        yield pytest("lab", "tests/lab", "-m", "not slow")
-    if options.slow_shard:
-        yield pytest(f"slow {options.slow_shard}", "tests", "-m", "slow", f"--shard={options.slow_shard}")
+        return [], [slow(options.slow)]
+    if options.only:
+        return (list(LINT), []) if options.only == "lint" else ([], [MOLECULE])
+    nodes = [] if options.no_lab else [MOLECULE, LAB]
+    return [*LINT, *SUITES], nodes
 
 
 def containers_missing() -> list[str]:
@@ -124,7 +152,11 @@ def main() -> int:
         print("Containers cannot run here, so the lab cannot be tested:", *lacking, sep="\n  ")
         print("./run test --no-lab runs the rest.")
         return finish([Tally("lab preflight", failed=1)], options)
-    return finish(list(steps(options)), options)
+    with ThreadPoolExecutor() as pool:
+        done = [t for tallies in pool.map(lambda steps: [run(s) for s in steps], streams(options)) for t in tallies]
+    if options.slow_shard:
+        done.append(run(slow(options.slow_shard)))
+    return finish(done, options)
 
 
 def finish(done: list[Tally], options: argparse.Namespace) -> int:

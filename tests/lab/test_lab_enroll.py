@@ -111,6 +111,7 @@ def test_password_login_and_sudo_with_password_then_again_with_the_key(node, sit
     assert node.exec(f"grep -c . ~{node.user}/.ssh/authorized_keys").stdout.strip() == "1"
 
 
+@pytest.mark.slow
 def test_the_expected_fingerprint_and_passwordless_sudo(node, site):
     wrong = enroll(site, "--fingerprint", "SHA256:" + "A" * 43, node.name, password=node.password)
     assert (wrong.rc, wrong.problem["code"]) == (4, "host-key-unexpected")
@@ -180,12 +181,14 @@ def test_not_in_sudoers(node, site):
     assert f"usermod -aG sudo {node.user}" in answer.problem["remedy"]
 
 
+@pytest.mark.slow
 def test_no_sudo_on_the_node(node, site):
     node.exec("mv /usr/bin/sudo /usr/bin/not-sudo")
     answer = enroll(site, "--accept-new", password=node.password)
     assert (answer.rc, answer.problem["code"]) == (4, "sudo-missing")
 
 
+@pytest.mark.slow
 def test_requiretty(node, site):
     write(node, "/etc/sudoers.d/tty", "Defaults requiretty")
     answer = enroll(site, "--accept-new", password=node.password)
@@ -197,6 +200,7 @@ def test_requiretty(node, site):
     assert lifted.node["sudo"] == {"escalation": "nopasswd", "command": "sudo", "requiretty": False}
 
 
+@pytest.mark.slow
 def test_a_broken_sudoers_is_never_made(node, site):
     """A rule behind ours wins; then our file is taken back, and sudo works as before."""
     write(node, "/etc/sudoers.d/zz-last", f"{node.user} ALL=(ALL:ALL) PASSWD: ALL")
@@ -216,6 +220,7 @@ def test_a_bare_node_gets_python(make_node, make_site, tmp_path):
     assert node.exec("python3 -c 'print(1)'").stdout.strip() == "1"
 
 
+@pytest.mark.slow
 def test_an_authorized_keys_file_without_a_last_newline_is_not_broken(node, site):
     home = f"/home/{node.user}"
     mine = f"{home}/.ssh/authorized_keys"
@@ -228,6 +233,7 @@ def test_an_authorized_keys_file_without_a_last_newline_is_not_broken(node, site
     assert node.exec(f"stat -c %a {home}/.ssh/authorized_keys").stdout.strip() == "644"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_loses_nothing(node, site):
     home = f"/home/{node.user}"
     node.exec(f"mount -t tmpfs -o size=4k,mode=755,uid=$(id -u {node.user}) tmpfs {home}")

@@ -73,6 +73,7 @@ def test_a_fresh_machine(make_node: MakeNode) -> None:
     assert node.exec("grep -c ' /etc/' /proc/mounts").stdout == "0\n"
 
 
+@pytest.mark.slow
 def test_a_bare_machine_has_no_python(make_node: MakeNode) -> None:
     node = make_node("debian13", bare=True)
     assert node.exec("command -v python3").returncode != 0
@@ -80,6 +81,7 @@ def test_a_bare_machine_has_no_python(make_node: MakeNode) -> None:
     login(node, "ubuntu", node.password).close()
 
 
+@pytest.mark.slow
 def test_nodes_find_each_other_and_their_packages(lab: Lab, make_node: MakeNode) -> None:
     one, two = make_node("debian13"), make_node("debian12")
     assert one.address in two.exec(["getent", "hosts", one.name]).stdout
@@ -88,6 +90,7 @@ def test_nodes_find_each_other_and_their_packages(lab: Lab, make_node: MakeNode)
     assert release == {one.name: "13", two.name: "12"}
 
 
+@pytest.mark.slow
 def test_a_reboot_keeps_what_a_machine_keeps(lab: Lab, make_node: MakeNode) -> None:
     node = make_node("debian12")
     node.exec("hostnamectl set-hostname renamed; echo '192.0.2.7 mine' >>/etc/hosts; touch /run/gone /var/lib/stays")
@@ -100,6 +103,7 @@ def test_a_reboot_keeps_what_a_machine_keeps(lab: Lab, make_node: MakeNode) -> N
     login(again, "ubuntu", node.password).close()
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_a_new_machine_with_the_same_files(lab: Lab, make_node: MakeNode) -> None:
     node = make_node("debian13")
     node.exec("touch /etc/kept; touch /var/lib/docker/not-kept")
@@ -132,6 +136,7 @@ def test_this_machine_stays_as_it_is(make_node: MakeNode) -> None:
     assert abs(time.time() - time.monotonic() - clock) < 2
 
 
+@pytest.mark.slow
 def test_up_again_changes_nothing_and_starts_what_stopped(lab: Lab, make_node: MakeNode) -> None:
     node = make_node("debian13")
     started = lab.engine.run("inspect", "--format={{.State.StartedAt}}", node.container)
@@ -182,6 +187,7 @@ def test_a_site_gets_the_nodes_and_loses_them_again(lab: Lab, tmp_path: Path) ->
         commands.password_file(name)
 
 
+@pytest.mark.slow
 def test_the_mirror_shows_a_directory_read_only(lab: Lab, make_node: MakeNode, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("served")
     (tmp_path / "file").chmod(0o600)
@@ -196,6 +202,7 @@ def test_the_mirror_shows_a_directory_read_only(lab: Lab, make_node: MakeNode, t
     assert lab.engine.call("exec", mirror, "touch", "/srv/other").returncode != 0
 
 
+@pytest.mark.slow
 def test_an_image_that_cannot_be_pulled_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(images.REGISTRY_VARIABLE, "127.0.0.1:9/none")
     with pytest.raises(GpustrapError) as caught:
@@ -206,6 +213,7 @@ def test_an_image_that_cannot_be_pulled_is_refused(lab: Lab, monkeypatch: pytest
     assert "debian13" in codes["image-not-reachable"].remedy
 
 
+@pytest.mark.slow
 def test_docker_runs_bridged_containers_in_a_node_also_after_a_reboot(lab: Lab, make_node: MakeNode) -> None:
     node = make_node("debian13")
     install = "apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends"

@@ -16,6 +16,8 @@ import yaml
 from gpustrap.content import ansible_config, content_root
 from gpustrap.lab.manager import LabNode, NodeSpec
 
+pytestmark = pytest.mark.slow
+
 POOL = {"base": "10.213.0.0/16", "size": 24}
 DAEMON = {"log-driver": "json-file", "log-opts": {"max-size": "50m", "max-file": "3"}, "default-address-pools": [POOL]}
 FOUND = b'\xef\xbb\xbf{"labels": ["mine=1"],\r\n "log-opts": {"tag": "{{.Name}}"}}\r\n'

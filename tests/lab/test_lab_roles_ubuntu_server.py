@@ -14,6 +14,8 @@ import yaml
 from gpustrap.content import ansible_config, content_root
 from gpustrap.lab.manager import LabNode, NodeSpec
 
+pytestmark = pytest.mark.slow
+
 HOLD_LOCK = (
     "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(60)"
 )

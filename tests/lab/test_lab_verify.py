@@ -18,6 +18,8 @@ from gpustrap.lab import inventory
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 from gpustrap.model.site import Site
 
+pytestmark = pytest.mark.slow
+
 # Everything a verification could leave: files with their sizes and times (of directories no times: ours came and went),
 # containers, images, failed units, processes of ours.
 PICTURE = r"""
