@@ -42,6 +42,7 @@ class World:
     opened: list[str] = field(default_factory=list)
     closed: dict[str, bool] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
+    verified: Any = "nothing"
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             world.closed = {n.name: complete[n.name] for n in chosen}
             return {}
 
-        def check(_site: Any, chosen: Any, **_rest: Any) -> dict[str, Any]:
+        def check(_site: Any, chosen: Any, *, roles: Any, **_rest: Any) -> dict[str, Any]:
+            world.verified = roles
             one = Check(id="c", title="c", verdict=world.verdict)
             return {n.name: NodeChecks(node=n.name, checks=(one,)) for n in chosen}
 
@@ -99,6 +101,13 @@ def test_some_roles_are_not_the_whole(play: Any) -> None:
     world = World({"n1": FACTS})
     play(world, tags=("docker",))
     assert world.closed == {"n1": False}
+
+
+@pytest.mark.parametrize(("tags", "roles"), [((), None), (("docker",), ("docker",))])
+def test_only_the_roles_of_a_run_are_verified_after_it(play: Any, tags: Any, roles: Any) -> None:
+    world = World({"n1": FACTS})
+    play(world, tags=tags)
+    assert world.verified == roles
 
 
 def test_check_mode_leaves_no_trace_on_the_node(play: Any) -> None:

@@ -41,7 +41,7 @@ def scripted(commands: dict[str, Any]) -> Execute:
 
 
 def make_node(root: Path, execute: Execute, seconds: float = 60) -> Node:
-    return Node("n1", "run1", time.monotonic() + seconds, root, execute)
+    return Node("run1", time.monotonic() + seconds, root, execute)
 
 
 @pytest.mark.parametrize("case", load_cases())
@@ -88,7 +88,7 @@ def test_a_check_that_breaks_has_failed_and_the_others_run(tmp_path: Path, monke
 
     monkeypatch.setitem(main.CHECKS, "docker-daemon", breaks)
     checks = {"docker-daemon": {}, "no-such-check": {}, "sudo-works": {}}
-    answer = main.main({"args": {"node": "n1", "run_id": "r", "seconds": 5, "checks": checks}, "root": str(tmp_path)})
+    answer = main.main({"args": {"run_id": "r", "seconds": 5, "checks": checks}, "root": str(tmp_path)})
     broken, unknown, root = answer["data"]["checks"]
     assert (broken["verdict"], unknown["verdict"]) == ("fail", "fail")
     assert "oops" in broken["reason"]
@@ -98,9 +98,9 @@ def test_a_check_that_breaks_has_failed_and_the_others_run(tmp_path: Path, monke
 def test_two_verifications_at_a_time_are_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind("\0gpustrap-verify")
-        answer = main.main({"args": {"node": "n1", "run_id": "r", "seconds": 5, "checks": {}}})
+        answer = main.main({"args": {"run_id": "r", "seconds": 5, "checks": {}}})
     assert answer["error"]["code"] == "busy"
-    assert main.main({"args": {"node": "n1", "run_id": "r", "seconds": 5, "checks": {}}})["ok"] is True
+    assert main.main({"args": {"run_id": "r", "seconds": 5, "checks": {}}})["ok"] is True
 
 
 def test_a_command_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None:

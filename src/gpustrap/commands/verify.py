@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,16 @@ class _Verification:
     site: Site
     lock: Lock | None
     run_id: str
+    roles: Collection[str] | None
+
+    def scope(self, name: str) -> quick.Scope:
+        """What is checked of one node."""
+        assert self.lock is not None  # noqa: S101 - only planned nodes are asked
+        return quick.Scope(name, self.lock.nodes[name], self.roles)
 
     def request(self, node: Node) -> dict[str, Any]:
         """What to ask one node; the time is taken just before it is sent."""
-        assert self.lock is not None  # noqa: S101 - only planned nodes are asked
-        return quick.build_request(node.name, self.lock.nodes[node.name], run_id=self.run_id, now=time.time())
+        return quick.build_request(self.scope(node.name), run_id=self.run_id, now=time.time())
 
     def login(self, node: Node) -> Check:
         """Log in anew with keys alone; it should be the site's that is taken."""
@@ -60,7 +65,13 @@ class _Verification:
 
 
 def verify_nodes(
-    site: Site, nodes: Sequence[Node], *, secrets: Secrets, forks: int = 20, progress: Progress = silent
+    site: Site,
+    nodes: Sequence[Node],
+    *,
+    secrets: Secrets,
+    roles: Collection[str] | None = None,
+    forks: int = 20,
+    progress: Progress = silent,
 ) -> dict[str, NodeChecks | GpustrapError]:
     """Check nodes against the site's lock; one round trip for the checks and one login.
 
@@ -68,13 +79,14 @@ def verify_nodes(
         site: The site.
         nodes: Which nodes.
         secrets: Passwords of this run.
+        roles: Check only what these roles did, and what holds for every node; None for all of the lock.
         forks: Nodes worked on at a time.
         progress: Told how it goes.
 
     Returns:
         For each node its checks, or why it could not be checked.
     """
-    verification = _Verification(site, read_lock(site), random.token_hex(8))
+    verification = _Verification(site, read_lock(site), random.token_hex(8), roles)
     planned = [n for n in nodes if verification.lock and n.name in verification.lock.nodes]
     results: dict[str, NodeChecks | GpustrapError] = {
         n.name: GpustrapError(_not_planned(n.name)) for n in nodes if n not in planned
@@ -93,13 +105,13 @@ def verify_nodes(
     answered = [n for n in planned if not isinstance(answers[n.name], GpustrapError)]
     logins = for_each(answered, verification.login, forks=forks)
     for node in planned:
-        results[node.name] = _result(node.name, verification.lock, answers[node.name], logins.get(node.name))
+        results[node.name] = _result(verification.scope(node.name), answers[node.name], logins.get(node.name))
         progress(_last_step(node.name, results[node.name]))
     return {n.name: results[n.name] for n in nodes}
 
 
 def _result(
-    name: str, lock: Lock | None, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
+    scope: quick.Scope, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
 ) -> NodeChecks | GpustrapError:
     if isinstance(answer, GpustrapError):
         return answer
@@ -107,10 +119,9 @@ def _result(
         return login
     error = answer.get("error")
     if answer.get("ok") is not True or not isinstance(answer.get("data"), dict):
-        return GpustrapError(_broken(name, error if isinstance(error, dict) else {}))
-    assert lock is not None  # noqa: S101 - only planned nodes answer
+        return GpustrapError(_broken(scope.name, error if isinstance(error, dict) else {}))
     assert login is not None  # noqa: S101 - every node that answered was logged in to
-    return quick.with_login(name, login, quick.read_answer(lock.nodes[name], answer["data"]))
+    return quick.with_login(scope.name, login, quick.read_answer(scope, answer["data"]))
 
 
 def exit_code(results: dict[str, NodeChecks | GpustrapError]) -> ExitCode:

@@ -28,7 +28,7 @@ class Check(FromNode):
     reason: str = Field(default="", description="why this verdict; required for all but pass")
     evidence: str = Field(default="", description="the tool's own words, shortened")
     remedy: str = ""
-    seconds: float = 0.0
+    seconds: float = Field(default=0.0, ge=0)
     simulated: bool = False
     data: dict[str, Any] = Field(default_factory=dict)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gpustrap.content import PACKAGE
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.model.lock import NodeLock
+from gpustrap.verify import remedies
 
 NODE_PACKAGE: Path = PACKAGE / "verify" / "gpustrap_verify"
 ENTRY = "gpustrap_verify.main"
@@ -122,45 +123,77 @@ WANTED: tuple[Wanted, ...] = (
 )
 
 
-def build_request(name: str, lock: NodeLock, *, run_id: str, now: float) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is checked of one node.
+
+    Attributes:
+        name: Inventory name.
+        lock: The node's entry of the lock.
+        roles: Only the work of these roles, and what holds for every node; None for all of the lock.
+    """
+
+    name: str
+    lock: NodeLock
+    roles: Collection[str] | None = None
+
+    def left_out(self, wanted: Wanted) -> str:
+        """Why a check is not made; empty when it is."""
+        if wanted.role and wanted.role not in self.lock.roles:
+            return f"{wanted.role} is not in this node's lock"
+        if wanted.role and self.roles is not None and wanted.role not in self.roles:
+            return f"this run was only about {', '.join(sorted(self.roles))}"
+        return ""
+
+    def done(self) -> NodeLock:
+        """The entry without the roles left out: nobody knows whether their work was ever done."""
+        roles = {n: v for n, v in self.lock.roles.items() if self.roles is None or n in self.roles}
+        return self.lock.model_copy(update={"roles": roles})
+
+
+def build_request(scope: Scope, *, run_id: str, now: float) -> dict[str, Any]:
     """The request for the node program.
 
     Args:
-        name: Inventory name.
-        lock: The node's entry of the lock.
+        scope: What to check.
         run_id: Labels what the checks make on the node.
         now: This machine's clock, seconds since the epoch.
     """
-    checks = {w.id: w.arguments(lock) for w in WANTED if not w.role or w.role in lock.roles}
+    done = scope.done()
+    checks = {w.id: w.arguments(done) for w in WANTED if not scope.left_out(w)}
+    checks["systemd-healthy"] = _units(scope.lock)  # a unit of ours that has failed is one, whichever run brought it
     checks["clock-sane"]["controller"] = now
-    return {"verb": "verify", "args": {"node": name, "run_id": run_id, "seconds": SECONDS, "checks": checks}}
+    return {"verb": "verify", "args": {"run_id": run_id, "seconds": SECONDS, "checks": checks}}
 
 
-def read_answer(lock: NodeLock, data: Mapping[str, Any]) -> tuple[Check, ...]:
+def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
     """Turn a node's answer into checks; what was asked and not answered, or not understood, has failed.
 
-    Names, titles and the mark ``simulated`` are ours; a node decides nothing but verdict, reason, evidence.
+    Names, titles, remedies and the mark ``simulated`` are ours; a node decides nothing but verdict, reason, evidence
+    and which of our remedies is shown.
 
     Args:
-        lock: The node's entry of the lock.
+        scope: What was asked for.
         data: ``{"checks": [...]}`` as the node sent it; may be anything.
     """
     sent = data.get("checks")
     answers = [a for a in sent if isinstance(a, dict)] if isinstance(sent, list) else []
-    return tuple(_read_one(wanted, lock, [a for a in answers if a.get("id") == wanted.id]) for wanted in WANTED)
+    return tuple(_read_one(wanted, scope, [a for a in answers if a.get("id") == wanted.id]) for wanted in WANTED)
 
 
-def _read_one(wanted: Wanted, lock: NodeLock, answers: list[dict[str, Any]]) -> Check:
-    simulated = any(choice.simulated and choice.item == wanted.role for choice in lock.choices)
+def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Check:
+    simulated = any(choice.simulated and choice.item == wanted.role for choice in scope.lock.choices)
     ours = {"id": wanted.id, "title": wanted.title, "simulated": simulated}
-    if wanted.role and wanted.role not in lock.roles:
-        return Check(**ours, verdict=Verdict.SKIP, reason=f"{wanted.role} is not in this node's lock")
+    left_out = scope.left_out(wanted)
+    if left_out:
+        return Check(**ours, verdict=Verdict.SKIP, reason=left_out)
     if len(answers) != 1:
         return Check(
             **ours, verdict=Verdict.FAIL, reason=f"the node answered this check {len(answers)} times, not once"
         )
     try:
-        check = Check.model_validate({**answers[0], **ours})
+        remedy = remedies.words(answers[0].get("remedy"), scope.name, scope.lock)
+        check = Check.model_validate({**answers[0], **ours, "remedy": remedy})
         check = check.model_copy(update={"data": _plain(check.data)})
     except ValidationError as error:
         said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])

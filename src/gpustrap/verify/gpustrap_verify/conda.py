@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .node import ENVIRONMENT, Finding, Node, Result, failed, passed
+from .remedies import Remedy
 
 PREFIX = "gpustrap-verify-"
 PLACE = "/var/tmp"  # noqa: S108 - on disk, where an environment fits; the directory made there is 0700
@@ -26,15 +27,14 @@ def version(node: Node, args: dict[str, Any]) -> Finding:
         node: The node.
         args: ``prefix``; ``version``: of the installer (``25.3.1-0``, ``py313_25.5.1-0``), which begins with conda's.
     """
-    repair = f"gpustrap apply {node.name} --full"
     answer = _conda(node, args, "--version", timeout=60)
     if not answer.ok:
-        return failed(f"{args['prefix']}/bin/conda does not run", answer.words, repair)
+        return failed(f"{args['prefix']}/bin/conda does not run", answer.words, Remedy.APPLY)
     found, locked = _VERSION.search(answer.out), _VERSION.search(args["version"])
     if not found or not locked:
-        return failed("the version cannot be read", f"locked {args['version']}, conda says {answer.out}", repair)
+        return failed("the version cannot be read", f"locked {args['version']}, conda says {answer.out}", Remedy.APPLY)
     if found.group() != locked.group():
-        return failed(f"conda is {found.group()}, locked is {locked.group()}", remedy=repair)
+        return failed(f"conda is {found.group()}, locked is {locked.group()}", remedy=Remedy.APPLY)
     return passed(version=found.group())
 
 
@@ -49,34 +49,32 @@ def environment(node: Node, args: dict[str, Any]) -> Finding:
         args: ``prefix``, ``channels``, ``packages`` to install, ``program`` and its arguments (relative to the
             environment), ``proxy``: environment variables.
     """
-    # Channels are not named: their URLs may hold a token. The installation's own settings have them.
-    advice = f"on the node, as root: {args['prefix']}/bin/conda create -n test {' '.join(args['packages'])}"
     remove_leftovers(node)
     try:
         place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=str(node.path(PLACE))))
     except OSError as error:
-        return failed(f"no temporary directory can be made in {PLACE}", str(error), "on the node: df -h; df -i")
+        return failed(f"no temporary directory can be made in {PLACE}", str(error), Remedy.MAKE_ROOM)
     try:
-        finding = _make_environment(node, args, place, advice)
+        finding = _make_environment(node, args, place)
     finally:
         shutil.rmtree(str(place), ignore_errors=True)
     if place.exists():
-        return failed(f"{place} cannot be removed", remedy=f"on the node: rm -r {place}")
+        return failed(f"{place} cannot be removed", remedy=Remedy.REMOVE_LEFTOVERS)
     return finding
 
 
-def _make_environment(node: Node, args: dict[str, Any], place: Path, advice: str) -> Finding:
+def _make_environment(node: Node, args: dict[str, Any], place: Path) -> Finding:
     env = place / "env"
     channels = [word for channel in args["channels"] for word in ("--channel", channel)]
     create = ["create", "--yes", "--quiet", "--prefix", str(env), "--override-channels", *channels, *args["packages"]]
     made = _conda(node, args, *create, timeout=420, place=place)
     if not made.ok:
-        return failed("no environment can be made", made.words, advice)
+        return failed("no environment can be made", made.words, Remedy.CONDA_BY_HAND)
     token = secrets.token_hex(16)
     program, *rest = [word.replace("TOKEN", token) for word in args["program"]]
     ran = node.run(str(env / program), *rest)
     if not ran.ok or token not in ran.out.split():
-        return failed("an environment was made, but its program does not run", ran.words, advice)
+        return failed("an environment was made, but its program does not run", ran.words, Remedy.CONDA_BY_HAND)
     return passed(f"with {', '.join(args['packages'])} from the locked channels")
 
 

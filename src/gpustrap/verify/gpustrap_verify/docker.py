@@ -9,6 +9,7 @@ from typing import Any
 from . import rootfs
 from .host import journal, unit_state
 from .node import Finding, Node, Result, failed, passed, warned
+from .remedies import Remedy
 
 LABEL = "gpustrap.run"
 CONFIG = "/etc/docker/daemon.json"
@@ -29,32 +30,30 @@ def daemon(node: Node, args: dict[str, Any]) -> Finding:
         node: The node.
         args: ``packages``: ``[{name, version}]`` of the lock.
     """
-    repair = f"gpustrap apply {node.name} --full"
     unit = unit_state(node, "docker.service")
-    down = _not_running(node, unit, repair)
+    down = _not_running(node, unit)
     if down:
         return down
     answer = docker(node, "version", "--format", "{{.Server.Version}}")
     if not answer.ok:
-        return failed("the docker daemon does not answer", answer.words, repair)
+        return failed("the docker daemon does not answer", answer.words, Remedy.APPLY)
     wrong = _wrong_versions(node, args["packages"])
     if wrong:
-        return failed("not the locked version", "\n".join(wrong), repair)
+        return failed("not the locked version", "\n".join(wrong), Remedy.APPLY)
     start = unit.get("UnitFileState") or "unknown"
     if start not in {"enabled", "enabled-runtime", "static"}:
-        return warned(f"docker.service is {start}: it will not start at the next boot", remedy=repair)
+        return warned(f"docker.service is {start}: it will not start at the next boot", remedy=Remedy.APPLY)
     return passed(version=answer.out.strip())
 
 
-def _not_running(node: Node, unit: dict[str, str], repair: str) -> Finding | None:
+def _not_running(node: Node, unit: dict[str, str]) -> Finding | None:
     load, active = unit.get("LoadState", "unknown"), unit.get("ActiveState", "unknown")
     if load == "masked":
-        unmask = f"on the node: systemctl unmask docker.service; then {repair}"
-        return failed("docker.service is masked: somebody forbade it to start", remedy=unmask)
+        return failed("docker.service is masked: somebody forbade it to start", remedy=Remedy.UNMASK_DOCKER)
     if load != "loaded":
-        return failed(f"docker.service is {load}: docker is not installed", remedy=repair)
+        return failed(f"docker.service is {load}: docker is not installed", remedy=Remedy.APPLY)
     if active != "active":
-        return failed(f"docker.service is {active}", journal(node, "docker.service"), repair)
+        return failed(f"docker.service is {active}", journal(node, "docker.service"), Remedy.APPLY)
     return None
 
 
@@ -83,7 +82,6 @@ def config(node: Node, args: dict[str, Any]) -> Finding:
         node: The node.
         args: ``daemon``: the keys that the lock put there.
     """
-    repair = f"gpustrap apply {node.name} --full"
     locked = args["daemon"]
     try:
         text = node.path(CONFIG).read_text(encoding="utf-8")
@@ -91,21 +89,21 @@ def config(node: Node, args: dict[str, Any]) -> Finding:
     except FileNotFoundError:
         found = {}
     except (OSError, ValueError) as error:
-        return failed(f"{CONFIG} is not valid", str(error), f"correct it on the node; then {repair}")
+        return failed(f"{CONFIG} is not valid", str(error), Remedy.CORRECT_DAEMON_JSON)
     different = differences(locked, found)
     if different:
-        return failed(f"{CONFIG} differs from the lock", "\n".join(different), repair)
+        return failed(f"{CONFIG} differs from the lock", "\n".join(different), Remedy.APPLY)
     if node.path(CONFIG).exists():
         valid = node.run("dockerd", "--validate", "--config-file", CONFIG)
         if not valid.ok and "unknown flag: --validate" not in valid.words:  # docker before 23
-            return failed("dockerd refuses its configuration", valid.words, f"correct {CONFIG}; then {repair}")
+            return failed("dockerd refuses its configuration", valid.words, Remedy.CORRECT_DAEMON_JSON)
     wanted = locked.get("default-runtime", "runc")
     asked = docker(node, "info", "--format", "{{.DefaultRuntime}}")
     runtime = asked.out.strip()
     if not asked.ok:
-        return failed("the runtime in use cannot be read: the daemon does not answer", asked.words, repair)
+        return failed("the runtime in use cannot be read: the daemon does not answer", asked.words, Remedy.APPLY)
     if runtime != wanted:
-        return failed(f"the default runtime is {runtime!r}, locked is {wanted!r}", remedy=repair)
+        return failed(f"the default runtime is {runtime!r}, locked is {wanted!r}", remedy=Remedy.APPLY)
     return passed(runtime=runtime)
 
 
@@ -122,38 +120,39 @@ def differences(locked: Any, found: Any, at: str = "") -> list[str]:  # noqa: AN
 
 def container(node: Node, _args: dict[str, Any]) -> Finding:
     """A container runs, once without a network and once on the default bridge; nothing of it stays."""
-    repair = "on the node: journalctl -u docker -n 50"
     before = remove_ours(node)
     if before:
-        return failed("what an earlier run left cannot be removed", before, repair)
+        return failed("what an earlier run left cannot be removed", before, Remedy.DOCKER_LOG)
     try:
-        finding = _run_containers(node, repair)
+        finding = _run_containers(node)
     except rootfs.NoRootfsError as error:
         finding = failed("no test image could be made of the node's files", str(error))
     with node.cleaning():
         after = remove_ours(node)
     if after and finding.verdict == "pass":
-        return failed("the test container ran, but cannot be removed", after, repair)
+        return failed("the test container ran, but cannot be removed", after, Remedy.DOCKER_LOG)
     return finding
 
 
-def _run_containers(node: Node, repair: str) -> Finding:
+def _run_containers(node: Node) -> Finding:
     token = secrets.token_hex(16)
     label = f"{LABEL}={node.run_id}"
     made = docker(node, "import", "--change", f"LABEL {label}", "-", timeout=60, stdin=rootfs.archive(node, token))
     if not made.ok:
-        return failed("an image cannot be stored", made.words, repair)
+        return failed("an image cannot be stored", made.words, Remedy.DOCKER_LOG)
     image = made.out.strip()
     for network, interfaces in (("none", {"lo"}), ("bridge", {"lo", "eth0"})):
         options = ["--rm", "--pull", "never", "--label", label, "--network", network, "--log-driver", "none"]
         ran = docker(node, "run", *options, image, "/bin/sh", "-c", SCRIPT, timeout=60)
         if not ran.ok:
-            return failed(f"a container does not run (network {network})", ran.words, repair)
+            return failed(f"a container does not run (network {network})", ran.words, Remedy.DOCKER_LOG)
         lines = ran.out.split()
         if not lines or lines[0] != token:
-            return failed(f"a container ran, but its output is wrong (network {network})", ran.words, repair)
+            return failed(f"a container ran, but its output is wrong (network {network})", ran.words, Remedy.DOCKER_LOG)
         if not interfaces <= set(lines[1:]):
-            return failed(f"the container has no network interface eth0 (network {network})", ran.words, repair)
+            return failed(
+                f"the container has no interface eth0 (network {network})", ran.words, Remedy.DOCKER_LOG
+            )
     return passed("without a network and on the default bridge")
 
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from .node import Finding, Node, failed, passed, warned
+from .remedies import Remedy
 
 MIB = 1024 * 1024
 DISK_FAIL, DISK_WARN = 512 * MIB, 2048 * MIB
@@ -32,25 +33,23 @@ def systemd(node: Node, args: dict[str, Any]) -> Finding:
     state = node.run("systemctl", "is-system-running")
     failing = node.run("systemctl", "list-units", "--failed", "--plain", "--no-legend", "--no-pager", "--full")
     if not failing.ok:
-        return failed("systemd does not answer", failing.words, "log in and look at: systemctl status")
+        return failed("systemd does not answer", failing.words, Remedy.SYSTEMD_STATUS)
     units = [line.split()[0] for line in failing.out.splitlines() if line.strip()]
     ours = sorted(set(units) & set(args["units"]))
     if ours:
         log = "\n".join(journal(node, unit) for unit in ours[:3])
-        return failed("failed: {}".format(", ".join(ours)), log, f"gpustrap apply {node.name} --full")
+        return failed("failed: {}".format(", ".join(ours)), log, Remedy.APPLY)
     if units:
         return warned(
             "failed, but not managed by gpustrap: {}".format(", ".join(sorted(units)[:10])),
             "\n".join(journal(node, unit, lines=5) for unit in sorted(units)[:3]),
-            f"on the node: systemctl status {min(units)}",
+            Remedy.FAILED_UNITS,
         )
     word = state.out.strip()
     if word not in {"running", "degraded", "starting"}:  # degraded without a failed unit: it has recovered since
         return failed("systemd is {}".format(word or "in no known state"), state.words)
     if word == "starting":
-        return warned(
-            "still starting", node.run("systemctl", "list-jobs", "--no-pager").words, "wait, then verify again"
-        )
+        return warned("still starting", node.run("systemctl", "list-jobs", "--no-pager").words, Remedy.WAIT)
     return passed()
 
 
@@ -82,9 +81,8 @@ def clock(node: Node, args: dict[str, Any]) -> Finding:
     wrong = -ahead if ahead < 0 else max(0.0, ahead - args["ahead"])
     if wrong > 2:
         said = "{:.0f} s {} this machine's clock".format(wrong, "behind" if ahead < 0 else "ahead of")
-        advice = "on the node: timedatectl set-ntp true, or set the clock by hand"
         # Certificates and signed repositories stop working within minutes of difference.
-        return failed(said, remedy=advice) if wrong > 60 else warned(said, remedy=advice)
+        return failed(said, remedy=Remedy.SET_CLOCK) if wrong > 60 else warned(said, remedy=Remedy.SET_CLOCK)
     service = args["service"]
     if not service:
         return passed("nothing keeps the clock in sync; not asked for")
@@ -96,7 +94,7 @@ def clock(node: Node, args: dict[str, Any]) -> Finding:
     found = "{} is {}".format(service, state.get("ActiveState") or "unknown")
     if state.get("LoadState") != "loaded":
         found = "{} is {}".format(service, state.get("LoadState") or "unknown")
-    return failed(found, journal(node, service), f"gpustrap apply {node.name} --full")
+    return failed(found, journal(node, service), Remedy.APPLY)
 
 
 def disk(node: Node, args: dict[str, Any]) -> Finding:
@@ -124,7 +122,7 @@ def disk(node: Node, args: dict[str, Any]) -> Finding:
         return passed()
     evidence = node.run("df", "-hP", *args["paths"]).words
     said = "; ".join(problems + warnings)
-    return (failed if problems else warned)(said, evidence, "on the node: df -h; df -i; then make room")
+    return (failed if problems else warned)(said, evidence, Remedy.MAKE_ROOM)
 
 
 def room(found: os.statvfs_result, *, boot: bool) -> tuple[str, str]:

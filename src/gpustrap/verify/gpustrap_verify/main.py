@@ -29,7 +29,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """Run the checks.
 
     Args:
-        request: ``args``: ``node``, ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments.
+        request: ``args``: ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments.
 
     Returns:
         ``{"ok": true, "data": {"checks": [...]}}``, or ``{"ok": false, "error": {"code", "message"}}``.
@@ -40,7 +40,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         return {"ok": False, "error": {"code": "busy", "message": "another verification runs on this node"}}
     with held:
         deadline = time.monotonic() + args["seconds"]
-        node = Node(args["node"], args["run_id"], deadline, Path(request.get("root", "/")))
+        node = Node(args["run_id"], deadline, Path(request.get("root", "/")))
         return {"ok": True, "data": {"checks": [run(node, name, wanted) for name, wanted in args["checks"].items()]}}
 
 

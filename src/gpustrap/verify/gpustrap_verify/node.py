@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .remedies import Remedy
+
 EVIDENCE_CHARACTERS = 1500
 GRACE = 30
 ENVIRONMENT = {
@@ -96,14 +98,12 @@ class Node:
     Cleaning up may take `GRACE` seconds past the deadline: what we made must go even when there was no time to use it.
 
     Attributes:
-        name: Inventory name, for remedies.
         run_id: Labels everything that this run makes.
         deadline: On the monotonic clock; no check's command runs past it.
         root: Where files are read from; ``/`` except in tests.
         execute: Runs one command.
     """
 
-    name: str
     run_id: str
     deadline: float
     root: Path = Path("/")
@@ -139,7 +139,7 @@ class Finding:
     verdict: str
     reason: str = ""
     evidence: str = ""
-    remedy: str = ""
+    remedy: Remedy | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Finding:
             "verdict": self.verdict,
             "reason": self.reason,
             "evidence": shorten(self.evidence),
-            "remedy": self.remedy,
+            "remedy": self.remedy.value if self.remedy else "",
             "data": self.data,
         }
 
@@ -158,12 +158,12 @@ def passed(reason: str = "", **data: Any) -> Finding:  # noqa: ANN401 - whatever
     return Finding("pass", reason, data=data)
 
 
-def failed(reason: str, evidence: str = "", remedy: str = "") -> Finding:
+def failed(reason: str, evidence: str = "", remedy: Remedy | None = None) -> Finding:
     """It is not as it should be, or could not be checked."""
     return Finding("fail", reason, evidence, remedy)
 
 
-def warned(reason: str, evidence: str = "", remedy: str = "") -> Finding:
+def warned(reason: str, evidence: str = "", remedy: Remedy | None = None) -> Finding:
     """It works, and somebody should look."""
     return Finding("warn", reason, evidence, remedy)
 
