@@ -37,7 +37,9 @@ def test_existing_files_are_kept(tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize("hosts", [["n1"], ["n1="], ["=192.0.2.1"], ["a/b=192.0.2.1"], ["n1=a b"], ["n1=x", "n1=y"]])
+@pytest.mark.parametrize(
+    "hosts", [["n1"], ["n1="], ["=192.0.2.1"], ["a/b=192.0.2.1"], ["n1=a b"], ["n1=x", "n1=y"], ["n1\n=x"], ["n1=x\n"]]
+)
 def test_what_is_no_host_is_refused_before_anything_is_made(tmp_path: Path, hosts: list[str]) -> None:
     with pytest.raises(GpustrapError) as caught:
         init(tmp_path / "site", hosts, None)

@@ -10,8 +10,8 @@ from gpustrap.model.lock import Choice
 from gpustrap.resolve.parts import Inputs, Part
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_HOST_NAME = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
-_TIMEZONE = re.compile(r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$")
+_HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_TIMEZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
 def plan_server(inputs: Inputs) -> Part:
@@ -56,11 +56,11 @@ def _time_sync(inputs: Inputs) -> tuple[str, str, str]:
 def _bad_names(inputs: Inputs) -> list[Problem]:
     request = inputs.request
     found = []
-    if request.hostname and not (_HOST_NAME.match(request.hostname) and len(request.hostname) <= 253):
+    if request.hostname and not (_HOST_NAME.fullmatch(request.hostname) and len(request.hostname) <= 253):
         message = f"gpustrap_hostname is {request.hostname!r}: that is no host name"
         remedy = "use letters, digits, hyphens and dots in gpustrap_hostname"
         found.append(inputs.problem("bad-host-name", message, remedy, usage=True))
-    if request.timezone and not _TIMEZONE.match(request.timezone):
+    if request.timezone and not _TIMEZONE.fullmatch(request.timezone):
         message = f"gpustrap_timezone is {request.timezone!r}: that is no time zone"
         found.append(inputs.problem("bad-time-zone", message, "timedatectl list-timezones shows them", usage=True))
     return found

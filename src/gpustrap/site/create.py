@@ -16,8 +16,8 @@ from gpustrap.model.site import Site
 from gpustrap.site.files import write_atomically
 
 NO_HOSTS = "all:\n  hosts: {}\n"
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-_ADDRESS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.:_%-]*$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_%-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _refuse(site: Site, hosts: Mapping[str, str], user: str | None) -> None:
             remedy="write --host n1=192.0.2.11",
         )
         for name, address in hosts.items()
-        if not (_NAME.match(name) and _ADDRESS.match(address))
+        if not (_NAME.fullmatch(name) and _ADDRESS.fullmatch(address))
     ]
     inventory = site.inventory / "hosts.yml"
     if (hosts or user) and inventory.exists():

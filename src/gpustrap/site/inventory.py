@@ -25,7 +25,8 @@ from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
 
 PREFIX = "gpustrap_"
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")  # it becomes the name of a directory of the site
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
+SSH_ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 TIMEOUT = 300  # seconds; 10,000 hosts of YAML take about 20
 
 
@@ -109,13 +110,18 @@ def _run_child(question: dict[str, Any]) -> dict[str, Any]:
 def _check(host: dict[str, Any]) -> list[Finding]:
     """What is wrong with the values of one host."""
     name, values, origins = host["name"], host["vars"], host["origins"]
-    found = [] if NAME.match(name) else [Finding("bad-node-name", name)]
+    found = [] if NAME.fullmatch(name) else [Finding("bad-node-name", name)]
     if values.get("ansible_connection", "ssh") not in {"ssh", "ansible.builtin.ssh"}:
         where, text = origins["ansible_connection"], str(values["ansible_connection"])
         found.append(Finding("connection-not-supported", name, where, "ansible_connection", text))
     port = values.get("ansible_port")
     if port is not None and not (str(port).isdecimal() and 0 < int(port) < 65536):
         found.append(Finding("bad-value", name, origins.get("ansible_port", ""), "ansible_port", "is no port number"))
+    for variable in SSH_ARGUMENTS:
+        _, why = _words(values, variable)
+        if why:
+            text = f"cannot be split into words: {why}"
+            found.append(Finding("bad-value", name, origins.get(variable, ""), variable, text))
     try:
         _request(values)
     except ValidationError as error:
@@ -153,7 +159,6 @@ def _request(values: dict[str, Any]) -> Request:
 def _endpoint(host: dict[str, Any]) -> Endpoint:
     values = host["vars"]
     port = values.get("ansible_port")
-    words = (values.get(f"ansible_ssh_{kind}args") for kind in ("", "common_", "extra_"))
     user = values.get("ansible_user")
     key = values.get("ansible_ssh_private_key_file") or values.get("ansible_private_key_file")
     python = values.get("ansible_python_interpreter")
@@ -162,10 +167,18 @@ def _endpoint(host: dict[str, Any]) -> Endpoint:
         host=str(values.get("ansible_host") or host["name"]),
         port=int(port) if port is not None and str(port).isdecimal() else None,
         user=str(user) if user else None,
-        ssh_args=tuple(word for text in words if text for word in shlex.split(str(text))),
+        ssh_args=tuple(word for variable in SSH_ARGUMENTS for word in _words(values, variable)[0]),
         private_key=os.path.expanduser(str(key)) if key else None,  # noqa: PTH111 - a string for ssh
         python=str(python) if python and not str(python).startswith("auto") else None,
     )
+
+
+def _words(values: dict[str, Any], variable: str) -> tuple[list[str], str]:
+    """The words of a variable, or why it has none."""
+    try:
+        return shlex.split(str(values.get(variable) or "")), ""
+    except ValueError as error:
+        return [], str(error)
 
 
 def _no_site(site: Site) -> Problem:

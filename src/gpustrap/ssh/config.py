@@ -100,7 +100,7 @@ def _resolve(name: str, host: str, arguments: list[str], config_file: list[str],
         agent=options.get("identityagent", [""])[0] != "none",
         known_hosts=tuple(
             _paths(
-                shlex.split(" ".join(options.get("userknownhostsfile", []) + options.get("globalknownhostsfile", []))),
+                _words(" ".join(options.get("userknownhostsfile", []) + options.get("globalknownhostsfile", []))),
                 tokens,
             )
         ),
@@ -109,6 +109,14 @@ def _resolve(name: str, host: str, arguments: list[str], config_file: list[str],
         hints=_hints(options),
         is_jump=depth > 0,
     )
+
+
+def _words(text: str) -> list[str]:
+    """File names as ``ssh -G`` prints them, which are not quoted again: an apostrophe in one closes nothing."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
 
 
 def _hop(name: str, jumps: str, config_file: list[str], depth: int) -> Target:

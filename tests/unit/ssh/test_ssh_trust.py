@@ -8,7 +8,8 @@ import pytest
 
 from gpustrap.errors import GpustrapError
 from gpustrap.exitcodes import ExitCode
-from gpustrap.model.node import Secrets
+from gpustrap.model.node import Endpoint, Secrets
+from gpustrap.ssh.config import resolve
 from gpustrap.ssh.known_hosts import append, fingerprint
 from gpustrap.ssh.session import connect
 from gpustrap.ssh.trust import NOTHING_ELSE, Trust
@@ -150,3 +151,10 @@ def test_accept_new_holds_for_jump_hosts_and_a_fingerprint_does_not(sshd, tmp_pa
     assert "jump host" in caught.value.problems[0].message
     attempt(Trust(accept_new=True))
     assert len(known.read_text().splitlines()) == 2
+
+
+def test_an_apostrophe_in_the_name_of_a_known_hosts_file_is_no_crash(tmp_path):
+    config = tmp_path / "config"
+    config.write_text(f"""Host n1\n  UserKnownHostsFile "{tmp_path}/o'brien"\n  GlobalKnownHostsFile none\n""")
+    target = resolve(Endpoint(name="n1", host="n1", ssh_args=("-F", str(config))))
+    assert f"{tmp_path}/o'brien" in map(str, target.known_hosts)

@@ -10,7 +10,7 @@ from .host import Host
 
 LIST = "/etc/apt/sources.list"
 PARTS = "/etc/apt/sources.list.d"
-NAME = re.compile(r"^[A-Za-z0-9_.-]+\.(list|sources)$")  # apt ignores the others
+NAME = re.compile(r"^[A-Za-z0-9_.-]+\.(list|sources)\Z")  # apt ignores the others
 ONE_LINE = re.compile(r"^(deb|deb-src)\s+(?:\[([^\]]*)\]\s+)?((?:cdrom:\[[^\]]*\]\S*)|\S+)\s+(\S+)\s*(.*)$")
 YES = ("yes", "true", "with", "on", "enable", "1")
 

@@ -34,7 +34,7 @@ PROGRAMS = (
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 RUNFILE = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer", "/var/lib/nvidia/dirs")
 CONDA_TOPS = ("/opt", "/usr/local", "/usr/share", "/root")
-CONDA_NAME = re.compile(r"^\.?(ana|mini)?conda[23]?$|^(mini|mamba)forge[23]?$")
+CONDA_NAME = re.compile(r"(\.?(ana|mini)?conda[23]?|(mini|mamba)forge[23]?)\Z")
 
 
 def install_facts(host: Host, known: dict[str, Package] | None) -> list[dict[str, object]]:
