@@ -217,3 +217,7 @@ def test_status_of_every_shape_is_read() -> None:
 )
 def test_newest_kernel_of_the_same_flavour(running: str, installed: list[str], newest: str) -> None:
     assert system.newest_of_flavour(running, installed) == newest
+
+
+def test_a_password_with_an_at_sign_leaves_no_tail() -> None:
+    assert apt_sources.mask("https://me:pa@s3cr3t@c.example/debian") == "https://me:***@c.example/debian"

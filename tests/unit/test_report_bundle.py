@@ -18,6 +18,7 @@ from gpustrap.model.node import Endpoint, Node, Secrets
 from gpustrap.model.request import Request
 from gpustrap.model.run import NodeRun, Outcome, RunSummary
 from gpustrap.model.site import Site
+from gpustrap.report.node_log import lines_about
 from gpustrap.site.facts_cache import save_facts
 
 N1 = Node(Endpoint("n1", "n1"), (), Request())
@@ -128,3 +129,58 @@ def test_the_archive_file_is_the_users_alone_and_replaces_nothing(site: Site, tm
     assert {(m.mode, m.uid, m.mtime) for m in members} == {(0o600, 0, 0)}
     with pytest.raises(FileExistsError):
         made.write(path)
+
+
+LOG = """\
+PLAY [Bring nodes to their lock] ***
+
+TASK [docker : Ensure x] ***
+ok: [n1]
+  "of": "n1"
+changed: [n10] => (item=/etc/ten)
+  "of": "ten"
+changed: [n1 -> localhost] => (item=/etc/one)
+--- before: /etc/whose
++++ after: /etc/whose
+@@ -1 +1 @@
+-secret of n1 or ten
+changed: [n10]
+FAILED - RETRYING: [n10]: Ensure x (3 retries left).
+[WARNING]: Platform linux on host n10 is odd
+TASK [docker : n10 is named in a heading] ***
+[WARNING]: host n10 is odd again
+[WARNING]: odd in general
+included: /x.yml for n1, n10
+fatal: [n10]: UNREACHABLE! => {
+    "msg": "of ten"
+}
+fatal: [n1]: FAILED! => {
+    "msg": "of one"
+}
+
+PLAY RECAP ***
+n1                         : ok=1    changed=1
+n10                        : ok=7    changed=1
+"""
+
+
+def test_the_log_of_n10_is_its_own_beside_n1(site: Site) -> None:
+    """[n1 is the beginning of [n10 as well, and lines under a node's line and in the recap name nobody."""
+    (make_run(site, "r1", "n1", "n10") / "ansible.log").write_text(LOG)
+    of_one, of_ten = ("\n".join(lines_about(node, {other}, LOG)) for node, other in (("n1", "n10"), ("n10", "n1")))
+    assert bundle_of(site)["runs/r1/ansible.log"].rstrip() == of_one.rstrip()
+    for said in ("ok: [n1]", '"of": "n1"', "/etc/one", '"of one"', "n1                         : ok=1"):
+        assert said in of_one
+        assert said not in of_ten
+    for said in ("[n10]", '"of": "ten"', "RETRYING", '"of ten"', "on host n10", "host n10 is odd again", ": ok=7"):
+        assert said in of_ten
+        assert said not in of_one
+    for said in ("TASK [docker : Ensure x]", "odd in general", "PLAY RECAP"):
+        assert said in of_one
+        assert said in of_ten
+    for said in ("whose", "secret of"):
+        assert said not in of_one + of_ten
+
+
+def test_the_log_of_a_run_with_one_node_is_whole() -> None:
+    assert "\n".join(lines_about("n1", (), LOG)) == LOG

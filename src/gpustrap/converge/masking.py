@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpustrap.model.spellings import spellings
+
 MASK = "********"
-SHORTEST = 4  # shorter strings occur by chance in ordinary words; masking them would only mangle the text
 
 
 class Mask:
-    """Replaces the given secrets in texts; longest first, so that no tail of one survives."""
+    """Replaces the given secrets in texts, however they are spelt there."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
-        self._secrets = sorted({s for s in secrets if s and len(s) >= SHORTEST}, key=len, reverse=True)
+        self._spellings = spellings(secrets)
 
     def __call__(self, text: str) -> str:
         """The text without the secrets."""
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
+        for spelling in self._spellings:
+            text = text.replace(spelling, MASK)
         return text

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustrap.model.run import RunSummary
+from gpustrap.report.node_log import lines_about
 from gpustrap.report.redact import redact, redact_data
 
 LOG_CHARACTERS = 2_000_000  # the end of a longer log; the beginning says less
@@ -53,8 +54,7 @@ class Bundle:
             self.add_text(f"runs/{directory.name}/events.jsonl", "".join(self._my_events(events.splitlines())))
         log = _read(directory / "ansible.log")
         if log:
-            marks = tuple(f"[{name}" for name in others)
-            lines = (line for line in log.splitlines() if not any(mark in line for mark in marks))
+            lines = lines_about(self.node, others, log.rstrip("\n"))
             self.add_text(f"runs/{directory.name}/ansible.log", "\n".join(lines) + "\n")
 
     def _my_events(self, lines: Iterable[str]) -> Iterable[str]:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gpustrap.model.spellings import spellings
+
 GONE = "[redacted]"
-SHORTEST = 4  # a shorter known secret occurs by chance in ordinary words
 
 # A name that has one of these in it holds a secret.
 _WORDS = (
@@ -34,8 +35,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, replacement in (
         # A private key, also one that was cut off.
         (rf"-----BEGIN [A-Z ]*{_KEY}.*?(?:-----END [A-Z ]*{_KEY}|\Z)", GONE),
-        # scheme://user:password@host
-        (r"(\b[a-z][a-z0-9+.\-]{0,20}://)[^\s/@\"']+@", rf"\1{GONE}@"),
+        # scheme://user:password@host; a password may hold an @ itself, the host cannot
+        (r"(\b[a-z][a-z0-9+.\-]{0,20}://)[^\s/\"']+@", rf"\1{GONE}@"),
+        # https://conda.anaconda.org/t/TOKEN/channel
+        (r"(/t/)[^\s/\"']{6,}(?=/)", rf"\1{GONE}"),
         # Authorization: Bearer …, Cookie: …: to the end of the line or the quote
         (rf"{_HEADER}{_IS}{_QUOTE}?[^\r\n\"'\\]+", rf"\1\2\3{GONE}"),
         (r"\b(bearer|basic)\s+[\w.~+/=\-]{8,}", rf"\1 {GONE}"),
@@ -64,8 +67,8 @@ def redact(text: str, known: Iterable[str | None] = ()) -> str:
         text: Anything: a log, a configuration file, JSON.
         known: Passwords of this run, taken out wherever they occur.
     """
-    for secret in sorted({k for k in known if k and len(k) >= SHORTEST}, key=len, reverse=True):
-        text = text.replace(secret, GONE)
+    for spelling in spellings(known):
+        text = text.replace(spelling, GONE)
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text

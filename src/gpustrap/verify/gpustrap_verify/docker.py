@@ -151,7 +151,7 @@ def _run_containers(node: Node) -> Finding:
             return failed(f"a container ran, but its output is wrong (network {network})", ran.words, Remedy.DOCKER_LOG)
         if not interfaces <= set(lines[1:]):
             return failed(
-                f"the container has no interface eth0 (network {network})", ran.words, Remedy.DOCKER_LOG
+                f"the container has no network interface eth0 (network {network})", ran.words, Remedy.DOCKER_LOG
             )
     return passed("without a network and on the default bridge")
 

@@ -35,8 +35,8 @@ class Source(NamedTuple):
 
 
 def mask(uri: str) -> str:
-    """The URI without the password of its user."""
-    return re.sub(r"^([a-z+]+://[^/@:\s]*):[^/@\s]*@", r"\1:***@", uri, flags=re.IGNORECASE)
+    """The URI without the password of its user, which may hold an @ itself."""
+    return re.sub(r"^([a-z+]+://[^/@:\s]*):[^/\s]*@", r"\1:***@", uri, flags=re.IGNORECASE)
 
 
 def normal(uri: str) -> str:
