@@ -57,6 +57,7 @@ class Content:
             "name": "Test",
             "hosts": "all",
             "gather_facts": False,
+            "serial": "{{ gpustrap_serial | default('100%') }}",  # as playbooks/site.yml has it
             "roles": [{"role": r, "tags": [r]} for r in roles],
         }
         playbook = self.root / "site.yml"

@@ -139,6 +139,17 @@ def test_a_failure_stops_only_its_own_node_and_is_told_in_the_tools_words(conten
     assert "n1" not in ran.session.claims  # its only task failed
 
 
+def test_with_serial_a_batch_that_failed_as_a_whole_stops_the_rest(content: Any) -> None:
+    local = {"ansible_connection": "local"}
+    content.hosts = {"n1": {**local, "broken": True}, "n2": local, "n3": local}
+    fail = {"name": "install | Fail", "ansible.builtin.command": {"argv": ["/bin/false"]}, "when": "broken is defined"}
+    content.role("files", [fail, *tasks(content.root)[:1]])
+    pairs = content.run("files", variables={"gpustrap_serial": "2"})
+    assert [n.outcome for n in pairs.nodes.values()] == [Outcome.FAILED, Outcome.CHANGED, Outcome.UNCHANGED]
+    alone = content.run("files", variables={"gpustrap_serial": "1"})
+    assert [n.outcome for n in alone.nodes.values()] == [Outcome.FAILED, Outcome.NOT_RUN, Outcome.NOT_RUN]
+
+
 def test_a_rescued_failure_is_no_failure(content: Any) -> None:
     block = {
         "name": "configure | Try",

@@ -159,6 +159,20 @@ def test_verify_has_the_last_word(play: Any, verdict: Verdict, code: ExitCode) -
     assert play(World({"n1": FACTS}, verdict=verdict), verify=False).exit_code is ExitCode.OK
 
 
+@pytest.mark.parametrize("serial", ["abc", "0", "-1", "", "1.5", "25 %", "1\n", "٣", "%"])
+def test_a_serial_that_is_no_number_runs_nothing(play: Any, serial: str) -> None:
+    world = World({"n1": FACTS})
+    with pytest.raises(GpustrapError, match="no number of nodes") as caught:
+        play(world, serial=serial)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert (world.opened, world.ran) == ([], [])
+
+
+@pytest.mark.parametrize("serial", ["1", "20", "25%", "100%"])
+def test_numbers_and_percentages_of_nodes_are_taken(play: Any, serial: str) -> None:
+    assert play(World({"n1": FACTS}), serial=serial).exit_code is ExitCode.OK
+
+
 def test_a_misspelt_role_runs_nothing(play: Any) -> None:
     world = World({"n1": FACTS})
     with pytest.raises(GpustrapError, match="no role dockre"):

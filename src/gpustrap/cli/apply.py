@@ -46,7 +46,11 @@ def apply(
     forks: ForksOption = 20,
     serial: Annotated[
         str | None,
-        typer.Option("--serial", help="Nodes, or a percentage, that finish before the next begin, e.g. 1 or 25%."),
+        typer.Option(
+            "--serial",
+            help="Nodes, or a percentage, that finish before the next begin, e.g. 1 or 25%. If a whole batch fails "
+            "(with 1: one node), the rest is left alone.",
+        ),
     ] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the nodes afterwards.")] = True,
     replan: Annotated[bool, typer.Option("--replan", help="Plan first, so that a stale lock is no obstacle.")] = False,
@@ -58,7 +62,7 @@ def apply(
 ) -> None:
     """Bring nodes to the lock: run the roles, record what they manage, verify the result.
 
-    One node's failure stops no other. Run it again after a failure or Ctrl-C: it continues.
+    One node's failure stops no other (but see --serial). Run it again after a failure or Ctrl-C: it continues.
     Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed.
     """
     from gpustrap.cli.progress import progress

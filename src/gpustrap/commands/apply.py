@@ -130,9 +130,10 @@ def apply(
         How each node ended; one node's failure stops no other.
 
     Raises:
-        GpustrapError: Nothing could be begun: no such role, broken inventory, no lock.
+        GpustrapError: Nothing could be begun: no such role, no such --serial, broken inventory, no lock.
     """
     problem.refuse_unknown_tags(options.tags)
+    problem.refuse_bad_serial(options.serial)
     nodes = load_nodes(site, patterns, limit)
     run = _Run(site, options, secrets, progress)
     unplanned = _replan(run, patterns, limit) if options.replan else {}

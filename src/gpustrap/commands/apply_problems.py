@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,6 +105,24 @@ def no_lock(site: Site) -> Problem:
         exit_code=ExitCode.REFUSED,
         remedy="gpustrap plan",
     )
+
+
+def refuse_bad_serial(serial: str | None) -> None:
+    """Ansible would find it out only when every node is already marked as being worked on.
+
+    Raises:
+        GpustrapError: It is neither a number of nodes nor a percentage of them.
+    """
+    if serial is not None and not re.fullmatch(r"[1-9]\d*%?", serial, re.ASCII):
+        raise GpustrapError(
+            Problem(
+                code="bad-serial",
+                subject=f"--serial {serial}",
+                message="that is no number of nodes, and no percentage of them",
+                exit_code=ExitCode.USAGE,
+                remedy="write --serial 1 or --serial 25%",
+            )
+        )
 
 
 def refuse_unknown_tags(tags: Sequence[str]) -> None:
