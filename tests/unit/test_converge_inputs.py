@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from gpustrap.converge.preflight import MIN_FREE_BYTES, MIN_FREE_INODES, preflig
 from gpustrap.converge.session import Target, connection_variables, private_directory
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import CpuFacts, Facts, FilesystemFacts, KernelFacts, LockHolder, OsFacts, PackageManagerFacts
+from gpustrap.model.lock import NodeLock
 from gpustrap.model.node import Access, Endpoint, Escalation
 
 ENDPOINT = Endpoint("n1", "n1")
@@ -85,18 +87,28 @@ def mounted(mount: str, free: int = MIN_FREE_BYTES, inodes: int = MIN_FREE_INODE
         ([mounted("/"), mounted("/var", free=0)], ["/var"]),
         ([mounted("/"), mounted("/home", free=0)], []),
         ([mounted("/"), mounted("/variety", free=0)], []),
+        ([mounted("/"), mounted("/var/cache/apt", free=0)], ["/var/cache/apt"]),
+        ([mounted("/"), mounted("/var/lib/docker", free=0)], ["/var/lib/docker"]),
+        ([mounted("/"), mounted("/data", free=0)], ["/data"]),  # conda's prefix is there
         ([], []),
     ],
 )
 def test_a_full_disk_is_refused_before_the_first_change(filesystems: list[FilesystemFacts], refused: list[str]) -> None:
-    problems, _ = preflight("n1", facts(*filesystems))
+    roles: dict[str, dict[str, Any]] = {"docker": {}, "conda": {"conda_prefix": "/data/conda"}}
+    entry = NodeLock(request_digest="r", system_digest="s", os="debian 13", choices=(), roles=roles)
+    problems, _ = preflight("n1", facts(*filesystems), entry)
     assert [p.message.split()[2] for p in problems] == refused
     assert all((p.code, p.exit_code, p.subject) == ("disk-full", ExitCode.REFUSED, "node n1") for p in problems)
 
 
+def test_what_no_role_fills_may_be_full() -> None:
+    full = [mounted("/"), mounted("/var/lib/docker", free=0), mounted("/opt", free=0)]
+    assert preflight("n1", facts(*full), None) == ((), ())
+
+
 def test_a_busy_or_interrupted_package_manager_is_mentioned_not_refused() -> None:
     lock = LockHolder(path="/var/lib/dpkg/lock-frontend", pid=24459, command="unattended-upgr")
-    problems, notes = preflight("n1", facts(mounted("/"), locks=(lock,), interrupted=True))
+    problems, notes = preflight("n1", facts(mounted("/"), locks=(lock,), interrupted=True), None)
     assert problems == ()
     assert "unattended-upgr (pid 24459)" in notes[0]
     assert "interrupted" in notes[1]

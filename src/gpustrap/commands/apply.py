@@ -14,13 +14,13 @@ from typing import Any
 from gpustrap.commands import apply_problems as problem
 from gpustrap.commands.freshness import check_freshness
 from gpustrap.commands.inspect import read_facts
-from gpustrap.commands.ledgers import close_ledgers, open_ledgers
+from gpustrap.commands.ledgers import close_ledgers, open_ledgers, release_ledgers
 from gpustrap.commands.plan import plan
 from gpustrap.commands.verify import VERDICT_CODES, verify_nodes
 from gpustrap.converge.masking import Mask
 from gpustrap.converge.preflight import preflight
 from gpustrap.converge.runlog import RunLog, write_summary
-from gpustrap.converge.session import Settings, Target, run_ansible, site_playbook
+from gpustrap.converge.session import SessionResult, Settings, Target, run_ansible, site_playbook
 from gpustrap.converge.tally import Tally
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
@@ -95,6 +95,7 @@ class _Run:
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     problems: list[Problem] = field(default_factory=list)
     refused: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
+    open_before: Mapping[str, Any] = field(default_factory=dict)  # runs that never ended, as ledger-open found them
 
     @property
     def directory(self) -> Path:
@@ -142,10 +143,11 @@ def apply(
         raise GpustrapError(problem.no_lock(site))
     ready = _survey(run, nodes, lock, unplanned)
     if not options.check:
-        unopened = open_ledgers(site, ready, run.id, secrets=secrets, forks=options.forks, progress=progress)
-        for name, error in unopened.items():
+        opened = open_ledgers(site, ready, run.id, secrets=secrets, forks=options.forks, progress=progress)
+        run.open_before = opened.before
+        for name, error in opened.failed.items():
             run.refuse(name, error.problems)
-        ready = [n for n in ready if n.name not in unopened]
+        ready = [n for n in ready if n.name not in opened.failed]
     outcomes, interrupted = _converge(run, ready, lock) if ready else ((), False)
     checks: tuple[NodeChecks, ...] = ()
     try:
@@ -203,7 +205,7 @@ def _survey(run: _Run, nodes: Sequence[Node], lock: Lock, unplanned: Mapping[str
 
 def _refusals(run: _Run, node: Node, facts: Facts, lock: Lock) -> tuple[Problem, ...]:
     stale = check_freshness(node, facts, lock)
-    refused, notes = preflight(node.name, facts)
+    refused, notes = preflight(node.name, facts, lock.nodes.get(node.name))
     for note in notes:
         run.progress(Step(node.name, note))
     return (*((stale,) if stale else ()), *refused)
@@ -222,14 +224,18 @@ def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeR
             for step in tally.take(event) if event is not None else ():
                 run.progress(step)
 
-        session = run_ansible(_settings(run, nodes), run.secrets, take)
-    outcomes = tally.result(check=options.check, cancelled=session.cancelled)
+        try:
+            session = run_ansible(_settings(run, nodes), run.secrets, take)
+        except Exception:
+            _release(run, [n for n in nodes if not tally.began(n.name)])
+            raise
+    outcomes = tally.result(check=options.check)
     if not tally.ended() and not session.cancelled:
         run.problems.append(problem.ansible_failed(session.code, tally.said, run.directory))
     interrupted = session.cancelled
     try:
         if not options.check:
-            _close(run, nodes, entries, outcomes, session.claims, claims_whole=_claims_whole(run, tally))
+            _close(run, nodes, entries, outcomes, session.claims, claims_whole=_claims_whole(run, tally, session))
     except KeyboardInterrupt:
         interrupted = True
         run.problems.append(problem.ledgers_not_stored())
@@ -273,8 +279,10 @@ def _close(
 ) -> None:
     """Store the ledgers of the nodes on which Ansible came to its end.
 
-    The mark of an open run stays on the others: nobody knows what is still at work there.
+    Where it never came to any task, the mark of the run is taken back. It stays on the others: nobody knows what is
+    still at work there.
     """
+    _release(run, [n for n, o in zip(nodes, outcomes, strict=True) if o.outcome is Outcome.NOT_RUN])
     ended = {o.node: o for o in outcomes if o.outcome in WELL | {Outcome.FAILED}}
     failed = close_ledgers(
         run.site,
@@ -291,9 +299,23 @@ def _close(
         run.problems += error.problems
 
 
-def _claims_whole(run: _Run, tally: Tally) -> bool:
-    """Whether the callback that records claims had no trouble; what it missed, drift would never see."""
+def _release(run: _Run, nodes: Sequence[Node]) -> None:
+    """Nothing was begun on these nodes, so no run stays open there that was not open before."""
+    if not nodes or run.options.check:
+        return
+    ask = {"secrets": run.secrets, "forks": run.options.forks, "progress": run.progress}
+    failed = release_ledgers(run.site, nodes, run.id, run.open_before, **ask)  # type: ignore[arg-type]
+    for error in failed.values():
+        run.problems += error.problems
+
+
+def _claims_whole(run: _Run, tally: Tally, session: SessionResult) -> bool:
+    """Whether the callback that records claims had no trouble; what it missed, drift would never see.
+
+    A cancelled run may cut its last line off. That line is of a node whose state is unknown anyway.
+    """
     trouble = [said for said in tally.said if CLAIMS_PLUGIN in said]
+    trouble += session.claims_lost if not session.cancelled else ()
     if trouble:
         run.problems.append(problem.claims_lost(trouble))
     return not trouble

@@ -7,21 +7,24 @@ from pathlib import PurePosixPath
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts, FilesystemFacts
+from gpustrap.model.lock import NodeLock
 
-# Packages, their lists and docker's images go to /var, conda to /opt; docs/apply.md names these numbers.
+# docs/apply.md names these numbers and places.
 MIN_FREE_BYTES = 1 << 30
 MIN_FREE_INODES = 10_000
-NEEDED = ("/", "/var")
+FILLED = ("/", "/var", "/var/cache/apt")
+FILLED_BY_DOCKER = ("/var/lib/docker", "/var/lib/containerd")
 
 
-def preflight(name: str, facts: Facts) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
+def preflight(name: str, facts: Facts, entry: NodeLock | None) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     """Refusals, and things only to be mentioned.
 
     Args:
         name: The node.
         facts: Fresh facts of it.
+        entry: Its entry in the lock, if it has one.
     """
-    problems = [p for mount in _mounts(facts) if (p := _room(name, mount)) is not None]
+    problems = [p for mount in _mounts(facts, entry) if (p := _room(name, mount)) is not None]
     notes = [
         f"the package manager is busy: {lock.command or 'a process'} (pid {lock.pid}) holds {lock.path}; the roles wait"
         for lock in facts.package_manager.locks
@@ -31,11 +34,14 @@ def preflight(name: str, facts: Facts) -> tuple[tuple[Problem, ...], tuple[str, 
     return tuple(problems), tuple(notes)
 
 
-def _mounts(facts: Facts) -> list[FilesystemFacts]:
-    """The filesystems that hold what we need, each once."""
+def _mounts(facts: Facts, entry: NodeLock | None) -> list[FilesystemFacts]:
+    """The filesystems that the roles fill, each once."""
+    roles = entry.roles if entry else {}
+    places = [*FILLED, *(FILLED_BY_DOCKER if "docker" in roles else ())]
+    places += filter(None, [roles.get("conda", {}).get("conda_prefix")])
     found: dict[str, FilesystemFacts] = {}
-    for needed in NEEDED:
-        holding = [f for f in facts.filesystems if PurePosixPath(needed).is_relative_to(f.mount)]
+    for place in places:
+        holding = [f for f in facts.filesystems if PurePosixPath(place).is_relative_to(f.mount)]
         if holding:
             nearest = max(holding, key=lambda f: len(f.mount))
             found[nearest.mount] = nearest

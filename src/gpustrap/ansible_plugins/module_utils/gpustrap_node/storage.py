@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Iterable
 
 from .host import Host
 
@@ -10,6 +11,8 @@ LOCAL = re.compile(r"^(ext[234]|xfs|btrfs|zfs|f2fs|jfs|reiserfs|vfat|exfat|ntfs3
 SHARED = re.compile(r"^(autofs|nfs4?|cifs|smb3|ceph|glusterfs|lustre|beegfs|gpfs|9p|afs|wekafs|fuse\..+)$")
 INSIDE = re.compile(r"/(proc|sys|dev|run|snap|var/snap|var/lib/(docker|containers|containerd|kubelet))(/|$)")
 SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - named, not written
+# What apt and docker fill; a filesystem that holds one of them counts whatever its kind.
+FILLED = ("/var", "/var/cache/apt", "/var/lib/docker", "/var/lib/containerd")
 MAX = 200
 
 
@@ -40,11 +43,17 @@ def wanted(mount: str, kind: str) -> bool:
     return bool(LOCAL.match(kind) or SHARED.match(kind)) and kind != "autofs" and not INSIDE.match(mount)
 
 
+def holding(path: str, mounts: Iterable[str]) -> str:
+    """The mount point a path lies on; empty if there is none."""
+    above = (mount for mount in mounts if (path + "/").startswith(mount.rstrip("/") + "/"))
+    return max(above, key=len, default="")
+
+
 def on_share(host: Host, path: str) -> bool:
     """Whether a path lies on a share, or where one would be mounted by looking at it: a dead server hangs the probe."""
     mounts = parse_mountinfo(host.read("/proc/self/mountinfo") or "")
-    above = [(mount, kind) for mount, _, kind, _ in mounts if (path + "/").startswith(mount.rstrip("/") + "/")]
-    return bool(above) and bool(SHARED.match(max(above, key=lambda found: len(found[0]))[1]))
+    kinds = {mount: kind for mount, _, kind, _ in mounts}
+    return bool(SHARED.match(kinds.get(holding(path, kinds), "")))
 
 
 def filesystem_facts(host: Host) -> list[dict[str, object]]:
@@ -53,9 +62,10 @@ def filesystem_facts(host: Host) -> list[dict[str, object]]:
     seen = {}
     for mount, device, kind, options in parse_mountinfo(text):  # the last mount of a place hides the others
         seen[mount] = (device, kind, options)
+    filled = {holding(path, seen) for path in FILLED}
     found: list[dict[str, object]] = []
     for mount, (device, kind, options) in sorted(seen.items()):
-        if not wanted(mount, kind) or len(found) >= MAX:
+        if not (mount in filled or wanted(mount, kind)) or len(found) >= MAX:
             continue
         shared = bool(SHARED.match(kind))
         if not shared and not host.is_dir(mount) and host.live:  # one file bound into a container
