@@ -89,7 +89,7 @@ class Content:
                 secrets,
                 handle,
             )
-        result = tally.result(check=settings.get("check", False), cancelled=session.cancelled)
+        result = tally.result(check=settings.get("check", False))
         return Ran(session, {r.node: r for r in result}, events, raws, self.root / "run")
 
 

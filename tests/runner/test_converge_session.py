@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -249,6 +250,57 @@ def test_ctrl_c_ends_everything_and_says_that_the_state_is_unknown(content: Any)
     assert not Path(private[0]).exists()
     assert processes_of(private[0]) == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_leaves_nodes_of_earlier_batches_known_and_the_claims_of_a_killed_run_readable(
+    content: Any, monkeypatch: pytest.MonkeyPatch, short_directory: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(short_directory))
+    local = {"ansible_connection": "local"}
+    content.hosts = {"n1": local, "n2": {**local, "slow": True}, "n3": local}
+    sleep = {
+        "name": "install | Sleep",
+        "ansible.builtin.command": {"argv": ["/bin/sleep", "61"]},
+        "when": "slow is defined",
+    }
+    content.role("files", [*tasks(content.root)[:1], sleep])
+
+    def watch(raw: dict[str, Any]) -> None:
+        data = raw.get("event_data", {})
+        if (raw.get("event"), data.get("host"), data.get("task")) == ("runner_on_start", "n2", "install | Sleep"):
+            for claims in short_directory.glob("gpustrap-*/claims.jsonl"):
+                with claims.open("a") as stream:
+                    stream.write('{"kind": "file", "na')  # as a killed callback leaves it
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    ran = content.run("files", watch=watch, variables={"gpustrap_serial": "1"})
+    assert ran.session.cancelled
+    assert [n.outcome for n in ran.nodes.values()] == [Outcome.CHANGED, Outcome.UNKNOWN, Outcome.NOT_RUN]
+    assert names(ran.session.claims["n1"]) == {(Kind.FILE, f"{content.root}/a.txt", False)}
+    assert len(ran.session.claims_lost) == 1
+
+
+def test_relative_paths_are_meant_from_where_the_user_is(content: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = content.root / "here"
+    (here / "group_vars").mkdir(parents=True)
+    (here / "group_vars" / "all.yml").write_text("stray: true\n")  # no inventory: must not count
+    (here / "vault-pass").write_text("open\n")
+    monkeypatch.chdir(here)
+    encrypt = [Path(sys.executable).parent / "ansible-vault", "encrypt_string", "--vault-password-file", "vault-pass"]
+    said = subprocess.run([*encrypt, "inside"], capture_output=True, text=True, check=True).stdout
+    (content.root / "secret.yml").write_text(f"word: {said}")
+    content.role(
+        "files",
+        [
+            {"name": "configure | Read", "ansible.builtin.include_vars": {"file": str(content.root / "secret.yml")}},
+            {
+                "name": "configure | Look",
+                "ansible.builtin.assert": {"that": ["word == 'inside'", "stray is not defined"]},
+            },
+        ],
+    )
+    ran = content.run("files", vault_password_file="vault-pass")
+    assert ran.nodes["n1"].outcome is Outcome.UNCHANGED, ran.nodes["n1"].failure
 
 
 def test_a_broken_playbook_is_ansibles_failure_not_a_nodes(content: Any) -> None:

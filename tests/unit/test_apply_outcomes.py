@@ -11,6 +11,7 @@ import pytest
 
 from gpustrap.commands import apply as module
 from gpustrap.commands.apply import Applied, ApplyOptions, apply
+from gpustrap.commands.ledgers import Opened
 from gpustrap.converge.session import SessionResult
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
@@ -41,6 +42,22 @@ class World:
     verdict: Verdict = Verdict.PASS
     opened: list[str] = field(default_factory=list)
     closed: dict[str, bool] = field(default_factory=dict)
+    released: dict[str, str | None] = field(default_factory=dict)
+    claims_lost: tuple[str, ...] = ()
+    dies: Exception | None = None
+
+    def open(self, _site: Any, chosen: Any, *_rest: Any, **_more: Any) -> Opened:
+        self.opened = [n.name for n in chosen]
+        return Opened({}, {"n2": "r0"})
+
+    def release(self, _site: Any, chosen: Any, _run: str, before: dict[str, str], **_rest: Any) -> dict[str, Any]:
+        self.released |= {n.name: before.get(n.name) for n in chosen}
+        return {}
+
+    def close(self, _site: Any, chosen: Any, _run: str, *, complete: dict[str, bool], **_rest: Any) -> dict[str, Any]:
+        self.closed = {n.name: complete[n.name] for n in chosen}
+        return {}
+
     ran: list[str] = field(default_factory=list)
     verified: Any = "nothing"
 
@@ -53,15 +70,13 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
         def ansible(settings: Any, _secrets: Any, handle: Any) -> SessionResult:
             world.ran = [t.endpoint.name for t in settings.targets]
+            if world.dies:
+                raise world.dies
             for line in (CASES / f"{world.case}.jsonl").read_text().splitlines():
                 raw = json.loads(line)
                 if not (world.cancelled and raw["event"] == "playbook_on_stats"):
                     handle(raw)
-            return SessionResult(code=0, cancelled=world.cancelled, claims={})
-
-        def close(_site: Any, chosen: Any, _run: str, *, complete: dict[str, bool], **_rest: Any) -> dict[str, Any]:
-            world.closed = {n.name: complete[n.name] for n in chosen}
-            return {}
+            return SessionResult(code=0, cancelled=world.cancelled, claims={}, claims_lost=world.claims_lost)
 
         def check(_site: Any, chosen: Any, *, roles: Any, **_rest: Any) -> dict[str, Any]:
             world.verified = roles
@@ -73,8 +88,9 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             "read_lock": lambda _s: lock,
             "read_facts": lambda *_a, **_k: world.facts,
             "load_access": lambda *_a: Access(Escalation.ROOT),
-            "open_ledgers": lambda _s, chosen, *_a, **_k: world.opened.extend(n.name for n in chosen) or {},
-            "close_ledgers": close,
+            "open_ledgers": world.open,
+            "release_ledgers": world.release,
+            "close_ledgers": world.close,
             "run_ansible": ansible,
             "verify_nodes": check,
         }.items():
@@ -132,6 +148,33 @@ def test_a_cancelled_run_stays_open(play: Any) -> None:
     assert (applied.exit_code, outcomes(applied)) == (ExitCode.INTERRUPTED, {"n1": "unknown"})
     assert (world.opened, world.closed) == (["n1"], {})
     assert applied.summary.checks == ()
+
+
+def test_no_run_stays_open_where_none_began_and_an_earlier_one_is_open_again(play: Any) -> None:
+    world = World({"n1": FACTS, "n2": FACTS, "n3": FACTS}, case="assertion")
+    applied = play(world)
+    assert outcomes(applied) == {"n1": "failed", "n2": "not-run", "n3": "not-run"}
+    assert (world.closed, world.released) == ({"n1": False}, {"n2": "r0", "n3": None})
+
+
+def test_a_turn_that_never_came_is_no_success(play: Any) -> None:
+    assert play(World({"n1": FACTS, "n2": FACTS})).exit_code is ExitCode.REFUSED
+
+
+def test_when_ansible_cannot_be_started_no_run_stays_open(play: Any) -> None:
+    world = World({"n1": FACTS, "n2": FACTS}, dies=OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="No space"):
+        play(world)
+    assert world.released == {"n1": None, "n2": "r0"}
+
+
+@pytest.mark.parametrize(("cancelled", "codes"), [(False, ["claims-lost"]), (True, [])])
+def test_claims_that_were_cut_off_are_told_unless_the_run_was(play: Any, cancelled: bool, codes: list[str]) -> None:
+    world = World({"n1": FACTS}, cancelled=cancelled, claims_lost=("not a claim: {",))
+    applied = play(world)
+    assert [p.code for p in applied.problems] == codes
+    assert world.closed == ({} if cancelled else {"n1": False})
+    assert (applied.directory / "summary.json").exists()
 
 
 def test_refused_and_unreachable_nodes_stop_no_other(play: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpustrap.ansible_plugins.callback.gpustrap_claims import claims_of, stated
-from gpustrap.converge.claims import make_ledger
+from gpustrap.converge.claims import make_ledger, read_claims
 from gpustrap.model.ledger import Claim, Kind, Ledger, Resource, RunMark
 
 OLD = Ledger(
@@ -45,6 +47,19 @@ def test_a_partial_run_keeps_what_it_did_not_touch_and_is_not_complete() -> None
     }
     assert not ledger.run.complete
     assert ledger.lock_digest == "sha256:old"
+
+
+@pytest.mark.parametrize(
+    "bad", ['{"kind": "file", "na', "{}", "[1]", '{"kind": "file", "name": "/a", "role": "r"}', "\udce9"]
+)
+def test_a_line_that_was_cut_off_takes_no_other_claim_with_it(tmp_path: Path, bad: str) -> None:
+    whole = {"kind": "package", "name": "jq", "role": "ubuntu_server", "node": "n1"}
+    file = tmp_path / "claims.jsonl"
+    file.write_text(f"{json.dumps(whole)}\n{bad}", errors="surrogateescape")
+    claims, lost = read_claims(file)
+    assert claims == {"n1": (JQ,)}
+    assert len(lost) == 1
+    assert read_claims(tmp_path / "none") == ({}, ())
 
 
 def test_a_first_partial_run_has_a_ledger_too() -> None:

@@ -37,7 +37,7 @@ def test_recorded_run_ends_as_expected(name: str) -> None:
     tally = tally_of(raw_events(name), list(expected["nodes"]))
     found = {
         run.node: run.model_dump(mode="json", exclude={"node", "seconds", "changed_tasks"})
-        for run in tally.result(check=expected["check"], cancelled=expected["cancelled"])
+        for run in tally.result(check=expected["check"])
     }
     assert found == expected["nodes"]
 
@@ -50,13 +50,25 @@ def test_a_run_without_its_end_leaves_the_state_unknown() -> None:
     raws = [r for r in raw_events("check-mode") if r["event"] != "playbook_on_stats"]
     tally = tally_of(raws, ["n1", "n2"])
     assert not tally.ended()
-    outcomes = {r.node: r.outcome for r in tally.result(check=False, cancelled=True)}
+    outcomes = {r.node: r.outcome for r in tally.result(check=False)}
     assert outcomes == {"n1": Outcome.UNKNOWN, "n2": Outcome.NOT_RUN}
+
+
+def test_nodes_of_a_batch_that_ended_are_known_also_when_a_later_one_is_cut_off() -> None:
+    def event(kind: str, node: str = "", **result: Any) -> dict[str, Any]:
+        return {"event": kind, "event_data": {"host": node, "task": "t", "res": result}}
+
+    batch = event("playbook_on_play_start")
+    raws = [batch, event("runner_on_start", "n1"), event("runner_on_ok", "n1", changed=True)]
+    raws += [event("runner_on_start", "n2"), event("runner_on_failed", "n2", msg="no"), batch]
+    raws += [event("runner_on_start", "n3")]
+    runs = tally_of(raws, ["n1", "n2", "n3", "n4"]).result(check=False)
+    assert [r.outcome for r in runs] == [Outcome.CHANGED, Outcome.FAILED, Outcome.UNKNOWN, Outcome.NOT_RUN]
 
 
 def test_a_task_that_only_began_already_makes_the_state_unknown() -> None:
     begin = next(r for r in raw_events("check-mode") if r["event"] == "runner_on_start")
-    assert tally_of([begin], ["n1"]).result(check=False, cancelled=True)[0].outcome is Outcome.UNKNOWN
+    assert tally_of([begin], ["n1"]).result(check=False)[0].outcome is Outcome.UNKNOWN
 
 
 def test_progress_names_role_task_and_how_far_it_is() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpustrap.converge import session
 from gpustrap.converge.preflight import MIN_FREE_BYTES, MIN_FREE_INODES, preflight
 from gpustrap.converge.session import Target, connection_variables, private_directory
 from gpustrap.exitcodes import ExitCode
@@ -54,6 +56,18 @@ def test_all_ssh_arguments_once_the_users_before_ours() -> None:
     assert words[words.index("-i") + 1] == "/home/u/.ssh/k"
     assert found["ansible_ssh_common_args"] == found["ansible_ssh_extra_args"] == ""
     assert found["ansible_ssh_private_key_file"] == "/my site/id"
+
+
+def test_a_connection_that_does_not_end_keeps_nothing_else_from_ending(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hangs(argv: list[str], **_more: Any) -> None:
+        raise subprocess.TimeoutExpired(argv, 10)
+
+    (tmp_path / "cp").mkdir()
+    (tmp_path / "cp" / "socket").touch()
+    monkeypatch.setattr(session.subprocess, "run", hangs)
+    session._end_connections(tmp_path)
 
 
 def test_the_private_directory_is_private_short_and_gone() -> None:

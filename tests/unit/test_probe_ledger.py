@@ -257,6 +257,18 @@ def test_corrupt_ledger_can_be_written_anew(tree: Path) -> None:
     assert ask(tree, "ledger-read")["data"]["ledger"]["run"]["id"] == "r2"
 
 
+@pytest.mark.parametrize("before", [None, "r0", "unnamed"])
+def test_a_run_that_changed_nothing_takes_its_mark_back(tree: Path, before: str | None) -> None:
+    if before:
+        ask(tree, "ledger-open", run_id="r0")
+    if before == "unnamed":
+        (tree / "var/lib/gpustrap/open-run").write_text("not a run id!\n")
+    assert ask(tree, "ledger-open", run_id="r1")["data"]["left_open"] == before
+    assert ask(tree, "ledger-release", run_id="r9", left_open=before)["data"] == {"open_run": "r1"}  # not its own
+    assert ask(tree, "ledger-release", run_id="r1", left_open=before)["data"] == {"open_run": before}
+    assert ask(tree, "ledger-read")["data"]["open_run"] == before
+
+
 @pytest.mark.parametrize("verb", ["ledger-open", "ledger-close"])
 def test_a_link_in_place_of_our_directory_is_refused(tree: Path, verb: str) -> None:
     (tree / "elsewhere").mkdir()

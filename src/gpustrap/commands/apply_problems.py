@@ -16,6 +16,7 @@ OUTCOME_CODES = {
     Outcome.FAILED: ExitCode.APPLY_FAILED,
     Outcome.UNREACHABLE: ExitCode.UNREACHABLE,
     Outcome.UNKNOWN: ExitCode.STATE_UNKNOWN,
+    Outcome.NOT_RUN: ExitCode.REFUSED,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,13 +67,56 @@ def _data(name: str, verb: str, answer: dict[str, Any] | GpustrapError) -> dict[
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What came of marking a run as begun.
+
+    Attributes:
+        failed: The nodes where that failed; they must not be changed.
+        before: Per other node, the earlier run that was begun there and never ended, if there is one.
+    """
+
+    failed: Mapping[str, GpustrapError]
+    before: Mapping[str, Any]
+
+
 def open_ledgers(
     site: Site, nodes: Sequence[Node], run_id: str, *, secrets: Secrets, forks: int, progress: Progress
-) -> dict[str, GpustrapError]:
-    """Mark the run as begun on each node. Gives the nodes where that failed; they must not be changed."""
+) -> Opened:
+    """Mark the run as begun on each node."""
     answers = ask_verb(
         site, nodes, "ledger-open", lambda _node: {"run_id": run_id}, secrets=secrets, forks=forks, progress=progress
     )
+    return Opened(
+        failed=_errors(answers),
+        before={n: answer.get("left_open") for n, answer in answers.items() if not isinstance(answer, GpustrapError)},
+    )
+
+
+def release_ledgers(
+    site: Site,
+    nodes: Sequence[Node],
+    run_id: str,
+    before: Mapping[str, Any],
+    *,
+    secrets: Secrets,
+    forks: int,
+    progress: Progress,
+) -> dict[str, GpustrapError]:
+    """Take the mark of the run back from nodes whose turn never came. Gives the nodes where that failed."""
+    answers = ask_verb(
+        site,
+        nodes,
+        "ledger-release",
+        lambda node: {"run_id": run_id, "left_open": before.get(node.name)},
+        secrets=secrets,
+        forks=forks,
+        progress=progress,
+    )
+    return _errors(answers)
+
+
+def _errors(answers: Answers) -> dict[str, GpustrapError]:
     return {name: answer for name, answer in answers.items() if isinstance(answer, GpustrapError)}
 
 
@@ -138,7 +182,7 @@ def close_ledgers(
         lambda node: {"ledger": ledgers[node.name].model_dump(mode="json")},
         **ask,  # type: ignore[arg-type]
     )
-    return failed | {name: answer for name, answer in stored.items() if isinstance(answer, GpustrapError)}
+    return failed | _errors(stored)
 
 
 def _states(answer: dict[str, Any] | GpustrapError) -> list[Mapping[str, Any]]:

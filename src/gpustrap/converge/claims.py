@@ -13,15 +13,23 @@ Claims = dict[str, tuple[Claim, ...]]
 Key = tuple[str, str]
 
 
-def read_claims(path: Path) -> Claims:
-    """Read what the callback wrote: per node each resource once; the last role that claimed it has it."""
+def read_claims(path: Path) -> tuple[Claims, tuple[str, ...]]:
+    """Read what the callback wrote: per node each resource once; the last role that claimed it has it.
+
+    Returns:
+        The claims, and the lines that are none: a run that was killed leaves its last one cut off.
+    """
     found: dict[str, dict[Key, Claim]] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            claim = Claim.model_validate(row)
-            found.setdefault(row["node"], {})[key(claim)] = claim
-    return {node: tuple(claims.values()) for node, claims in found.items()}
+    lost: list[str] = []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
+        try:
+            claim, node = Claim.model_validate_json(line), str(json.loads(line)["node"])
+        except (ValueError, KeyError):
+            lost.append(f"not a claim: {line[:200]}")
+        else:
+            found.setdefault(node, {})[key(claim)] = claim
+    return {node: tuple(claims.values()) for node, claims in found.items()}, tuple(lost)
 
 
 def key(thing: Claim | Resource) -> Key:

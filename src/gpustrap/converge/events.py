@@ -14,6 +14,7 @@ from gpustrap.converge.masking import Mask
 class EventKind(StrEnum):
     """The events that matter; everything else of ansible-runner is dropped."""
 
+    BATCH = "batch"  # the next nodes begin; with --serial there are several batches
     START = "start"  # a task began on a node
     OK = "ok"
     CHANGED = "changed"
@@ -28,6 +29,7 @@ class EventKind(StrEnum):
 
 
 _RUNNER = {
+    "playbook_on_play_start": EventKind.BATCH,
     "runner_on_start": EventKind.START,
     "runner_on_ok": EventKind.OK,
     "runner_on_skipped": EventKind.SKIPPED,

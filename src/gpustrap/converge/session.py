@@ -78,7 +78,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """How Ansible ended: its exit code, whether it was cancelled, and what the roles claimed."""
+    """How Ansible ended: its exit code, whether it was cancelled, and what the roles claimed.
+
+    ``claims_lost`` has what was written as a claim and is none.
+    """
 
     code: int
     cancelled: bool
@@ -89,6 +92,7 @@ class _Unsafe(str):
     """A value that came out of the user's inventory as final: Ansible must not template it again."""
 
     __slots__ = ()
+    claims_lost: tuple[str, ...] = ()
 
 
 class _Dumper(yaml.SafeDumper):
@@ -130,6 +134,7 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
                 cmdline=shlex.join(_arguments(private, settings)),
                 envvars=_environment(private, bin_directory),
                 suppress_env_files=True,
+                project_dir=str(Path.cwd()),  # Ansible's working directory: the user's, as relative paths are meant
                 fact_cache_type="",
                 quiet=True,
                 event_handler=take,
@@ -141,9 +146,11 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
         return SessionResult(
             code=int(runner.rc if runner.rc is not None else 1),
             cancelled=runner.status == CANCELLED or cancelled.is_set(),
-            claims=read_claims(private / "claims.jsonl"),
+            claims=claims,
+            claims_lost=lost,
         )
 
+        claims, lost = read_claims(private / "claims.jsonl")
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
@@ -280,9 +287,9 @@ def _environment(private: Path, bin_directory: Path) -> dict[str, str]:
 def _end_connections(private: Path) -> None:
     """Close the SSH connections Ansible keeps open for the next task."""
     for socket in (private / "cp").glob("*"):
-        subprocess.run(
-            ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"], capture_output=True, check=False, timeout=10
-        )
+        argv = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"]
+        with suppress(OSError, subprocess.TimeoutExpired):  # what does not answer is ended with the run's processes
+            subprocess.run(argv, capture_output=True, check=False, timeout=10)
 
 
 def _end_processes(private: Path) -> None:

@@ -21,6 +21,7 @@ class _Node:
     changed_tasks: list[str] = field(default_factory=list)
     failure: TaskFailure | None = None
     unreachable: bool = False
+    over: bool = False  # the batch it was in has ended
     seconds: float = 0.0
 
 
@@ -40,10 +41,7 @@ class Tally:
 
     def take(self, event: Event) -> Iterator[Step]:
         """Count an event, and give what the people watching should see of it."""
-        if event.kind is EventKind.STATS:
-            self._stats = event.stats
-        elif event.kind is EventKind.SAID:
-            self.said.append(event.message)
+        self._take_of_run(event)
         node = self._nodes.get(event.node)
         if node is None:
             return
@@ -66,6 +64,15 @@ class Tally:
             node.unreachable = True
             node.failure = _failure(event)
 
+    def _take_of_run(self, event: Event) -> None:
+        if event.kind is EventKind.STATS:
+            self._stats = event.stats
+        elif event.kind is EventKind.SAID:
+            self.said.append(event.message)
+        elif event.kind is EventKind.BATCH:  # the playbook has one play, so every batch before this one has ended
+            for name, node in self._nodes.items():
+                node.over = self.began(name)
+
     def began(self, name: str) -> bool:
         """Whether any task was begun or ended on the node, so that it may have changed."""
         counts = self._nodes[name].counts
@@ -75,16 +82,16 @@ class Tally:
         """Whether Ansible came to its own end and gave its counts."""
         return self._stats is not None
 
-    def result(self, *, check: bool, cancelled: bool) -> tuple[NodeRun, ...]:
+    def result(self, *, check: bool) -> tuple[NodeRun, ...]:
         """How each node ended.
 
-        A node of a run that was cancelled, or that Ansible itself did not finish, is `UNKNOWN` as soon as any task
-        reached it: its last task may still be at work there.
+        In a run that was cancelled, or that Ansible itself did not finish, a node of the last batch is `UNKNOWN` as
+        soon as any task reached it: its last task may still be at work there.
         """
         return tuple(
             NodeRun(
                 node=name,
-                outcome=self._outcome(name, node, check=check, cancelled=cancelled),
+                outcome=self._outcome(name, node, check=check),
                 ok=node.counts.get(EventKind.OK, 0),
                 changed=node.counts.get(EventKind.CHANGED, 0),
                 skipped=node.counts.get(EventKind.SKIPPED, 0),
@@ -96,10 +103,10 @@ class Tally:
             for name, node in self._nodes.items()
         )
 
-    def _outcome(self, name: str, node: _Node, *, check: bool, cancelled: bool) -> Outcome:
+    def _outcome(self, name: str, node: _Node, *, check: bool) -> Outcome:
         if node.unreachable:
             return Outcome.UNREACHABLE
-        if cancelled or self._stats is None:
+        if self._stats is None and not node.over:
             return Outcome.UNKNOWN if self.began(name) else Outcome.NOT_RUN
         if self._failed(name, node):
             return Outcome.FAILED

@@ -45,6 +45,19 @@ def close_run(host: Host, args: dict[str, object]) -> dict[str, object]:
     return {"open_run": _mark(host)}
 
 
+def release_run(host: Host, args: dict[str, object]) -> dict[str, object]:
+    """Take back the mark of a run that changed nothing here: what was left open before it is open again."""
+    run, before = _run_id(args.get("run_id")), args.get("left_open")
+    directory = _writable_directory(host)
+    if _mark(host) == run:
+        if before is None:
+            os.unlink(directory + "/open-run")
+            _sync(directory)
+        else:
+            _store(directory + "/open-run", _run_id(before) + "\n")
+    return {"open_run": _mark(host)}
+
+
 def read(host: Host, _args: dict[str, object]) -> dict[str, object]:
     """The ledger and the open run; ``unknown`` says why they cannot be trusted, or is empty."""
     try:
@@ -83,7 +96,13 @@ def drift(host: Host, args: dict[str, object]) -> dict[str, object]:
     return answer
 
 
-VERBS = {"ledger-open": open_run, "ledger-close": close_run, "ledger-read": read, "drift": drift}
+VERBS = {
+    "ledger-open": open_run,
+    "ledger-release": release_run,
+    "ledger-close": close_run,
+    "ledger-read": read,
+    "drift": drift,
+}
 
 
 def check(ledger: object) -> str:
@@ -124,7 +143,7 @@ def _ledger(host: Host) -> dict[str, object] | None:
 
 def _mark(host: Host) -> str | None:
     text = _trusted(host, MARK)
-    return None if text is None else text.strip() or "unnamed"
+    return None if text is None else text.strip() if RUN_ID.match(text.strip()) else "unnamed"
 
 
 def _trusted(host: Host, path: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .host import BUDGET, Host, NodeError
 
-VERBS = ("facts", "observe", "drift", "ledger-open", "ledger-close", "ledger-read")
+VERBS = ("facts", "observe", "drift", "ledger-open", "ledger-release", "ledger-close", "ledger-read")
 
 
 def main(request: dict[str, object]) -> dict[str, object]:
