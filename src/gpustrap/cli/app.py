@@ -14,6 +14,7 @@ import typer.exceptions
 
 from gpustrap import __version__
 from gpustrap.cli.output import clean, show_problems, stderr
+from gpustrap.cli.secrets import take_environment
 from gpustrap.cli.verbs import VERBS
 from gpustrap.errors import GpustrapError
 from gpustrap.exitcodes import ExitCode
@@ -51,6 +52,7 @@ for _add in VERBS:
 def main() -> NoReturn:
     """Run the program; every way out of it ends here with a documented exit code."""
     os.umask(0o077)  # what a site keeps is the user's alone
+    take_environment()
     try:
         result = app(standalone_mode=False)
         code = int(result) if isinstance(result, int) else ExitCode.OK

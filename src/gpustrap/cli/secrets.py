@@ -1,16 +1,32 @@
-"""Passwords: from a prompt, a file descriptor or the environment; never from argv, never left in os.environ."""
+"""Passwords: from a prompt, a file descriptor or the environment; never from argv, never left in os.environ.
+
+The program takes them out of the environment before any verb runs, also one that needs none: whatever it starts (the
+lab's containers, the inventory's reader, Ansible) inherits the environment.
+"""
 
 from __future__ import annotations
 
 import getpass
 import os
+from typing import TYPE_CHECKING
 
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
-from gpustrap.model.node import Secrets
+
+if TYPE_CHECKING:
+    from gpustrap.model.node import Secrets
 
 SSH_VARIABLE = "GPUSTRAP_SSH_PASSWORD"
 BECOME_VARIABLE = "GPUSTRAP_BECOME_PASSWORD"
+_taken: dict[str, str] = {}
+
+
+def take_environment() -> None:
+    """Move the password variables out of `os.environ`, to where only `read_secrets` finds them."""
+    for name in (SSH_VARIABLE, BECOME_VARIABLE):
+        value = os.environ.pop(name, None)
+        if value is not None:
+            _taken[name] = value
 
 
 def read_secrets(
@@ -22,12 +38,13 @@ def read_secrets(
 ) -> Secrets:
     """Collect the passwords of this run. The sudo password defaults to the SSH password.
 
-    Removes both variables from `os.environ`, so that no child process inherits them.
-
     Raises:
         GpustrapError: A file descriptor cannot be read.
     """
-    ssh_env, become_env = os.environ.pop(SSH_VARIABLE, None), os.environ.pop(BECOME_VARIABLE, None)
+    from gpustrap.model.node import Secrets
+
+    take_environment()
+    ssh_env, become_env = _taken.pop(SSH_VARIABLE, None), _taken.pop(BECOME_VARIABLE, None)
     ssh = _from_fd(password_fd, "--password-fd") if password_fd is not None else ssh_env
     if ask_password:
         ssh = getpass.getpass("SSH password: ")
