@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def test_the_private_directory_is_private_short_and_gone() -> None:
         assert len(str(private / "cp")) + 28 < 104
         (private / "secret").write_text("x")
     assert not private.exists()
+
+
+def test_the_private_directory_has_a_path_that_no_shell_takes_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", "a b")
+    with private_directory() as private:
+        assert " " not in str(private)
 
 
 def facts(*filesystems: FilesystemFacts, locks: tuple[LockHolder, ...] = (), interrupted: bool = False) -> Facts:

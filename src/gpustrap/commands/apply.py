@@ -37,6 +37,7 @@ from gpustrap.resolve.digests import entry_digest
 from gpustrap.site.access import load_access
 from gpustrap.site.inventory import VAULT_VARIABLE, load_nodes
 from gpustrap.site.lockfile import read_lock
+from gpustrap.ssh.jump_config import jump_config
 
 WELL = {Outcome.CHANGED, Outcome.UNCHANGED, Outcome.WOULD_CHANGE}
 CLAIMS_PLUGIN = "gpustrap_claims"
@@ -248,17 +249,20 @@ def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeR
 
 def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:
     options = run.options
+    known_hosts = run.site.known_hosts.resolve()
+    identity = run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None
     targets = []
     for node in nodes:
         access = load_access(run.site, node.name)
         assert access is not None  # noqa: S101 - the facts of a node that is not enrolled cannot be read
-        targets.append(Target(node.endpoint, access))
+        ssh_config = jump_config(node.endpoint, known_hosts=known_hosts, identity=identity)
+        targets.append(Target(node.endpoint, access, ssh_config))
     return Settings(
         playbook=site_playbook(),
         inventories=(run.site.inventory.resolve(), run.site.lock.resolve()),
         targets=tuple(targets),
-        known_hosts=run.site.known_hosts.resolve(),
-        identity=run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None,
+        known_hosts=known_hosts,
+        identity=identity,
         vault_password_file=os.environ.get(VAULT_VARIABLE),
         variables={"gpustrap_serial": options.serial} if options.serial else {},
         tags=options.tags,

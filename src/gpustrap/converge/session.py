@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -39,10 +40,15 @@ SWEEPS = 20  # a worker may fork once more while it is being ended
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A node of a run: how to reach it, and what enroll found there."""
+    """A node of a run: how to reach it, and what enroll found there.
+
+    Attributes:
+        ssh_config: Text of the configuration file its ssh is to read instead of the user's; empty for the user's.
+    """
 
     endpoint: Endpoint
     access: Access
+    ssh_config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +92,13 @@ class SessionResult:
     code: int
     cancelled: bool
     claims: Claims
+    claims_lost: tuple[str, ...] = ()
 
 
 class _Unsafe(str):
     """A value that came out of the user's inventory as final: Ansible must not template it again."""
 
     __slots__ = ()
-    claims_lost: tuple[str, ...] = ()
 
 
 class _Dumper(yaml.SafeDumper):
@@ -128,13 +134,13 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
         try:
             runner = ansible_runner.run(
                 private_data_dir=str(private),
+                project_dir=str(Path.cwd()),  # Ansible's working directory: the user's, as relative paths are meant
                 ident="run",
                 playbook=str(settings.playbook),
                 inventory=[str(p) for p in settings.inventories] + [str(private / "inventory")],
                 cmdline=shlex.join(_arguments(private, settings)),
                 envvars=_environment(private, bin_directory),
                 suppress_env_files=True,
-                project_dir=str(Path.cwd()),  # Ansible's working directory: the user's, as relative paths are meant
                 fact_cache_type="",
                 quiet=True,
                 event_handler=take,
@@ -143,6 +149,7 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
         finally:
             _end_connections(private)
             _end_processes(private)
+        claims, lost = read_claims(private / "claims.jsonl")
         return SessionResult(
             code=int(runner.rc if runner.rc is not None else 1),
             cancelled=runner.status == CANCELLED or cancelled.is_set(),
@@ -150,13 +157,16 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
             claims_lost=lost,
         )
 
-        claims, lost = read_claims(private / "claims.jsonl")
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """A fresh directory, 0700, with a path short enough for sockets; gone afterwards, whatever happens."""
+    """A fresh directory, 0700; gone afterwards, whatever happens.
+
+    Its path is short enough for sockets, and plain: ssh hands it on to jump hosts' ssh through a shell, unquoted.
+    """
     place = tempfile.gettempdir()
-    if len(os.fsencode(place)) + len("/gpustrap-12345678/cp") > CONTROL_DIRECTORY_MAX:
+    too_long = len(os.fsencode(place)) + len("/gpustrap-12345678/cp") > CONTROL_DIRECTORY_MAX
+    if too_long or not re.fullmatch(r"[\w/.-]+", place):
         place = "/tmp"  # noqa: S108 - only a parent: mkdtemp makes a fresh 0700 directory in it
     private = Path(tempfile.mkdtemp(prefix="gpustrap-", dir=place))
     try:
@@ -186,7 +196,7 @@ def cancellable() -> Iterator[threading.Event]:
 
 def _write_inputs(private: Path, settings: Settings, secrets: Secrets) -> None:
     """Write variables, password, node list and connection variables, each 0600."""
-    for name in ("cp", "env", "inventory", "inventory/host_vars"):
+    for name in ("cp", "env", "inventory", "inventory/host_vars", "ssh"):
         (private / name).mkdir(mode=0o700)
     _write(private / "env" / "settings", json.dumps({"pexpect_timeout": CANCEL_SECONDS}))
     _write(private / "variables.json", json.dumps(dict(settings.variables or {})))
@@ -197,7 +207,12 @@ def _write_inputs(private: Path, settings: Settings, secrets: Secrets) -> None:
     _write(private / "inventory" / "nodes.yml", yaml.safe_dump({"all": {"hosts": hosts}}))
     default_arguments = ssh_defaults()
     for target in settings.targets:
-        variables = connection_variables(target, settings.known_hosts, settings.identity, default_arguments)
+        arguments = default_arguments
+        if target.ssh_config:
+            config = private / "ssh" / target.endpoint.name
+            _write(config, target.ssh_config)
+            arguments += ("-F", str(config))  # the last -F counts
+        variables = connection_variables(target, settings.known_hosts, settings.identity, arguments)
         text = yaml.dump(variables, Dumper=_Dumper, allow_unicode=True)
         _write(private / "inventory" / "host_vars" / f"{target.endpoint.name}.yml", text)
 
@@ -226,7 +241,7 @@ def connection_variables(
         variables["ansible_pipelining"] = False  # pipelining and a terminal exclude each other
     words = ["-o", f"UserKnownHostsFile={_quoted(known_hosts)} {_quoted(Path.home() / '.ssh' / 'known_hosts')}"]
     if identity is not None:
-        variables["ansible_ssh_private_key_file"] = _Unsafe(str(identity))
+        variables["ansible_ssh_private_key_file"] = _Unsafe(str(identity).replace("%", "%%"))  # ssh expands it
         # An agent with many keys would use up the server's tries before the site's key has its turn.
         words += ["-o", "IdentitiesOnly=yes"]
         words += ["-i", endpoint.private_key] if endpoint.private_key else []

@@ -37,6 +37,7 @@ class Target:
         proxy_command: The command that makes the connection, if any; tokens expanded.
         hints: Configured login methods that are not available here.
         is_jump: It is a jump host, not the node itself.
+        alias: The name by which ssh was asked for it.
     """
 
     node: str
@@ -53,6 +54,7 @@ class Target:
     proxy_command: str | None = None
     hints: tuple[str, ...] = ()
     is_jump: bool = False
+    alias: str = ""
 
     @property
     def where(self) -> str:
@@ -108,6 +110,7 @@ def _resolve(name: str, host: str, arguments: list[str], config_file: list[str],
         proxy_command=_expand(proxy_command, tokens) if proxy_command else None,
         hints=_hints(options),
         is_jump=depth > 0,
+        alias=host,
     )
 
 
@@ -182,6 +185,17 @@ def _config_file(arguments: Iterable[str]) -> list[str]:
         if word.startswith("-F"):
             return ["-F", word[2:] or next(words, "")]
     return []
+
+
+def user_config(endpoint: Endpoint) -> tuple[Path, ...]:
+    """The configuration files that ssh reads for a node, in their order; they need not exist."""
+    match _config_file(endpoint.ssh_args):
+        case [_, "none"]:
+            return ()
+        case [_, name]:
+            return (Path(name).expanduser().absolute(),)
+        case _:
+            return Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")
 
 
 def _one(options: dict[str, list[str]], key: str) -> str | None:
