@@ -75,8 +75,8 @@ def tasks(root: Path) -> list[dict[str, Any]]:
     ]
 
 
-def names(claims: Any) -> set[tuple[str, str, bool]]:
-    return {(c.kind, c.name, c.absent) for c in claims}
+def names(claims: Any) -> set[tuple[str, str]]:
+    return {(c.kind, c.name) for c in claims}
 
 
 def test_changed_then_unchanged_and_what_was_claimed(content: Any) -> None:
@@ -90,12 +90,12 @@ def test_changed_then_unchanged_and_what_was_claimed(content: Any) -> None:
     assert first.nodes["n1"].changed_tasks[0] == "files | configure | Write a file"
     root = content.root
     assert names(first.session.claims["n1"]) == {
-        (Kind.FILE, f"{root}/a.txt", False),
-        (Kind.DIRECTORY, f"{root}/x", False),
-        (Kind.DIRECTORY, f"{root}/y", False),
-        (Kind.FILE, "n1-secret", False),
-        (Kind.UNIT, "one.service", False),
-        (Kind.UNIT, "two.service", False),
+        (Kind.FILE, f"{root}/a.txt"),
+        (Kind.DIRECTORY, f"{root}/x"),
+        (Kind.DIRECTORY, f"{root}/y"),
+        (Kind.FILE, "n1-secret"),
+        (Kind.UNIT, "one.service"),
+        (Kind.UNIT, "two.service"),
     }
     assert {c.role for c in first.session.claims["n1"]} == {"files"}
     second = content.run("files")
@@ -103,10 +103,10 @@ def test_changed_then_unchanged_and_what_was_claimed(content: Any) -> None:
     assert names(second.session.claims["n1"]) == names(first.session.claims["n1"])  # unchanged is still claimed
 
 
-def test_what_a_role_removes_is_claimed_as_absent(content: Any) -> None:
+def test_what_a_role_removes_is_claimed_too(content: Any) -> None:
     content.role("files", [tasks(content.root)[0], tasks(content.root)[-1]])
     ran = content.run("files")
-    assert names(ran.session.claims["n1"]) == {(Kind.FILE, f"{content.root}/a.txt", True)}
+    assert names(ran.session.claims["n1"]) == {(Kind.FILE, f"{content.root}/a.txt")}
 
 
 def test_check_mode_changes_and_claims_nothing(content: Any) -> None:
@@ -276,7 +276,7 @@ def test_ctrl_c_leaves_nodes_of_earlier_batches_known_and_the_claims_of_a_killed
     ran = content.run("files", watch=watch, variables={"gpustrap_serial": "1"})
     assert ran.session.cancelled
     assert [n.outcome for n in ran.nodes.values()] == [Outcome.CHANGED, Outcome.UNKNOWN, Outcome.NOT_RUN]
-    assert names(ran.session.claims["n1"]) == {(Kind.FILE, f"{content.root}/a.txt", False)}
+    assert names(ran.session.claims["n1"]) == {(Kind.FILE, f"{content.root}/a.txt")}
     assert len(ran.session.claims_lost) == 1
 
 

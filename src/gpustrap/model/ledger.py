@@ -27,7 +27,6 @@ class Claim(FromNode):
     kind: Kind
     name: str
     role: str
-    absent: bool = Field(default=False, description="the role wants it gone")
 
 
 class Resource(FromNode):
@@ -40,10 +39,9 @@ class Resource(FromNode):
 
 
 class RunMark(FromNode):
-    """The last run on a node. ``open``: it was begun and its end was never recorded."""
+    """The last run whose end was recorded on a node."""
 
     id: str
-    open: bool = False
     complete: bool = Field(default=False, description="no tags, no check mode, no failure, no cancel")
 
 

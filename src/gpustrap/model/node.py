@@ -81,7 +81,6 @@ class Node:
     endpoint: Endpoint
     groups: tuple[str, ...]
     request: Request
-    variables_from: str = ""
 
     @property
     def name(self) -> str:

@@ -148,7 +148,6 @@ def _node(host: dict[str, Any]) -> Node:
         endpoint=_endpoint(host),
         groups=tuple(host["groups"]),
         request=_request(host["vars"]),
-        variables_from="inventory",
     )
 
 

@@ -31,7 +31,7 @@ def preflight(run, tools, tmp_path):
 def test_preflight_says_what_to_install(preflight):
     result = preflight()
     assert result["install"] == ["docker.io=2"]
-    assert result["claims"] == [{"kind": "package", "name": "docker.io", "absent": False}]
+    assert result["claims"] == [{"kind": "package", "name": "docker.io"}]
     assert preflight("docker.io 2")["install"] == []
     assert not preflight("docker.io 2")["changed"]
 
@@ -88,7 +88,7 @@ def test_daemon_merges_keeps_a_backup_and_mode(run, daemon_json):
     assert daemon_json.stat().st_mode & 0o777 == 0o640
     assert Path(result["backup"]).read_text() == '{"data-root": "/data"}'
     name = f"{daemon_json}#/log-opts/max-size"
-    assert result["claims"] == [{"kind": "key", "name": name, "absent": False}]
+    assert result["claims"] == [{"kind": "key", "name": name}]
     again = run("gpustrap_docker_daemon", path=str(daemon_json), keys=keys)
     assert not again["changed"]
     assert again["claims"] == result["claims"]
@@ -177,7 +177,7 @@ def test_service_in_order_is_left_alone(service, tmp_path):
     result, done = service(files=[str(tmp_path / "old"), "/no/such/file"])
     assert not result["changed"]
     assert done == []
-    assert result["claims"] == [{"kind": "unit", "name": "x.service", "absent": False}]
+    assert result["claims"] == [{"kind": "unit", "name": "x.service"}]
 
 
 def test_service_older_than_its_configuration_is_restarted(service, tmp_path):

@@ -23,7 +23,7 @@ description:
   - Reads a whitelist of arguments (path, dest, name, state) and nothing else of a task.
   - A module may name what it manages itself, in C(claims) of its result.
   - A task whose module says nothing about it (C(command), C(shell), C(raw)), or that hides its result (C(no_log)),
-    names what it manages in the task variable C(__claims), a list of C({kind, name, absent}).
+    names what it manages in the task variable C(__claims), a list of C({kind, name}).
   - Never records what was skipped, failed, or only would have been done (check mode).
 requirements: []
 options: {}
@@ -47,9 +47,8 @@ UNIT_SUFFIXES = (
     ".device",
     ".scope",
 )
-ABSENT = {"absent", "removed"}
 MAX_NAME = 4096
-Named = tuple[str, str, bool]  # kind, name, absent
+Named = tuple[str, str]  # kind, name
 
 
 def claims_of(action: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> list[Named]:
@@ -61,19 +60,18 @@ def claims_of(action: str, arguments: Mapping[str, Any], result: Mapping[str, An
         result: What it returned.
 
     Returns:
-        A list of ``(kind, name, absent)``.
+        A list of ``(kind, name)``. What a role removes is its own, too: it must not come back.
     """
     if isinstance(result.get("claims"), list):
         return stated(result["claims"])
     module = action.rpartition(".")[2]
-    absent = arguments.get("state") in ABSENT
     if module in PACKAGES:
-        return [("package", name, absent) for name in _packages(arguments)]
+        return [("package", name) for name in _packages(arguments)]
     if module in UNITS:
         name = arguments.get("name")
-        return [("unit", _unit(name), False)] if name else []
+        return [("unit", _unit(name))] if name else []
     if module in FILES:
-        return _files(module, arguments, result, absent)
+        return _files(module, arguments, result)
     return []
 
 
@@ -87,7 +85,7 @@ def stated(claims: Sequence[Any]) -> list[Named]:
     for claim in claims:
         if not isinstance(claim, dict) or not claim.get("kind") or not claim.get("name"):
             raise ValueError(f"a claim needs kind and name, got {claim!r}")
-        found.append((str(claim["kind"]), str(claim["name"]), bool(claim.get("absent", False))))
+        found.append((str(claim["kind"]), str(claim["name"])))
     return found
 
 
@@ -104,7 +102,7 @@ def _unit(name: str) -> str:
     return name if name.endswith(UNIT_SUFFIXES) else name + ".service"
 
 
-def _files(module: str, arguments: Mapping[str, Any], result: Mapping[str, Any], absent: bool) -> list[Named]:
+def _files(module: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> list[Named]:
     path = result.get("dest") or result.get("path") or arguments.get("dest") or arguments.get("path")
     if not path:
         return []
@@ -113,9 +111,9 @@ def _files(module: str, arguments: Mapping[str, Any], result: Mapping[str, Any],
         kind = FILE_STATES.get(str(result.get("state") or arguments.get("state")), "file")
     elif result.get("state") == "directory":
         kind = "directory"
-    found = [(kind, path, absent)]
+    found = [(kind, path)]
     if module == "deb822_repository" and result.get("key_filename"):
-        found.append(("file", result["key_filename"], absent))
+        found.append(("file", result["key_filename"]))
     return found
 
 
@@ -166,10 +164,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible is untyped
                     "kind": kind,
                     "name": name[:MAX_NAME],
                     "role": role_name,
-                    "absent": gone,
                 }
             )
-            for kind, name, gone in claims
+            for kind, name in claims
         ]
         if lines:
             with Path(self._path).open("a", encoding="utf-8") as stream:

@@ -73,7 +73,7 @@ def main() -> None:
         changed=bool(changed or replaced),
         replaced=replaced,
         written=changed,
-        claims=[{"kind": "file", "name": path, "absent": False} for path in (key, source, pins)],
+        claims=[{"kind": "file", "name": path} for path in (key, source, pins)],
     )
 
 

@@ -66,7 +66,7 @@ def main() -> None:
         refuse(module, prefix)
         if not module.check_mode:
             install(module, prefix)
-    claims = [{"kind": "file", "name": path, "absent": False} for path in (prefix.conda, prefix.complete)]
+    claims = [{"kind": "file", "name": path} for path in (prefix.conda, prefix.complete)]
     present = os.access(prefix.conda, os.X_OK)
     module.exit_json(changed=changed, present=present, version=module.params["version"], claims=claims)
 

@@ -57,10 +57,7 @@ def main() -> None:
     changed = canonical(merged) != canonical(existing) or (data is not None and has_bom(data))
     result = {
         "changed": changed,
-        "claims": [
-            {"kind": "key", "name": module.params["path"] + "#" + pointer, "absent": False}
-            for pointer in pointers(keys)
-        ],
+        "claims": [{"kind": "key", "name": module.params["path"] + "#" + pointer} for pointer in pointers(keys)],
         "diff": {
             "before_header": path,
             "after_header": path,

@@ -83,7 +83,7 @@ def main() -> None:
         would_follow=missing if module.check_mode and not known else [],
         refresh=not known,
         snap=snap,
-        claims=[{"kind": "package", "name": name, "absent": False} for name in planned],
+        claims=[{"kind": "package", "name": name} for name in planned],
     )
 
 

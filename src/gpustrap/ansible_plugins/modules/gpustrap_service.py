@@ -55,7 +55,7 @@ def main() -> None:
     actions = []
     for one in module.params["units"]:
         actions.extend(bring_up(module, one))
-    claims = [{"kind": "unit", "name": one["name"], "absent": False} for one in module.params["units"]]
+    claims = [{"kind": "unit", "name": one["name"]} for one in module.params["units"]]
     module.exit_json(changed=bool(actions), actions=actions, claims=claims)
 
 
