@@ -107,9 +107,9 @@ def test_commands_are_found() -> None:
     [
         ("gpustrap apply n1 --full", "no option --full"),
         ("on the node: systemctl unmask docker.service; then gpustrap apply \0 --full", "no option --full"),
-        ("Run `gpustrap aply`, then wait", "no such verb"),
-        ("gpustrap aply --check", "no such verb"),
-        ("then:\n$ gpustrap aply n1", "no such verb"),
+        ("Run `gpustrap applyy`, then wait", "no such verb"),
+        ("gpustrap applyy --check", "no such verb"),
+        ("then:\n$ gpustrap applyy n1", "no such verb"),
         ("gpustrap lab upp --site x", "no such verb"),
         ("gpustrap lab up --sight x && cd x", "no option --sight"),
         ("    gpustrap plan -x", "no option -x"),
