@@ -53,6 +53,7 @@ def main() -> NoReturn:
     """Run the program; every way out of it ends here with a documented exit code."""
     os.umask(0o077)  # what a site keeps is the user's alone
     take_environment()
+    drop_ansible_settings()
     try:
         result = app(standalone_mode=False)
         code = int(result) if isinstance(result, int) else ExitCode.OK
@@ -74,6 +75,16 @@ def main() -> NoReturn:
         show_internal_error(error)
         code = ExitCode.INTERNAL
     sys.exit(int(code))
+
+
+def drop_ansible_settings() -> None:
+    """Keep the shell's Ansible settings out of our runs, but for the vault's.
+
+    Ansible would follow them (``ANSIBLE_REMOTE_USER``, ``ANSIBLE_PRIVATE_KEY_FILE``, …), our own connections would not:
+    one node would be inspected and another changed, or as another user.
+    """
+    for name in [n for n in os.environ if n.startswith("ANSIBLE_") and not n.startswith("ANSIBLE_VAULT_")]:
+        del os.environ[name]
 
 
 def show_usage_error(error: typer.exceptions.TyperException) -> None:

@@ -1,0 +1,17 @@
+"""What the program takes over from the shell it is called in."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gpustrap.cli.app import drop_ansible_settings
+
+
+def test_ansible_settings_of_the_shell_do_not_reach_the_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_REMOTE_USER", "somebody")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", "vault")
+    drop_ansible_settings()
+    assert "ANSIBLE_REMOTE_USER" not in os.environ
+    assert os.environ["ANSIBLE_VAULT_PASSWORD_FILE"] == "vault"
