@@ -10,8 +10,7 @@ from gpustrap.cli.app import drop_ansible_settings
 
 
 def test_ansible_settings_of_the_shell_do_not_reach_the_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANSIBLE_REMOTE_USER", "somebody")
-    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", "vault")
+    shell = {"ANSIBLE_REMOTE_USER": "somebody", "ANSIBLE_VAULT_PASSWORD_FILE": "vault", "HOME": "/root"}
+    monkeypatch.setattr(os, "environ", shell)
     drop_ansible_settings()
-    assert "ANSIBLE_REMOTE_USER" not in os.environ
-    assert os.environ["ANSIBLE_VAULT_PASSWORD_FILE"] == "vault"
+    assert shell == {"ANSIBLE_VAULT_PASSWORD_FILE": "vault", "HOME": "/root"}
