@@ -90,12 +90,20 @@ def test_differences_are_lines_for_people() -> None:
     new = lock(n1=node("27", docker_users=["ann"]), n3=node())
     assert diff_locks(old, new) == (
         "- gone: no longer in the inventory",
-        "~ n1: docker_packages docker.io=26 -> docker.io=27",
-        "~ n1: docker_users none -> ann",
+        "~ n1: docker_packages: - docker.io=26, + docker.io=27",
+        "~ n1: docker_users: + ann",
         "+ n3: new, debian 13",
     )
     assert diff_locks(old, old) == ()
     assert diff_locks(None, lock(n1=node())) == ("+ n1: new, debian 13",)
+
+
+def test_of_a_list_only_what_differs_is_shown() -> None:
+    old, new = node(users=["ann", "bob"], pools=["a", "b"]), node(users=["ann", "eve", "kim"], pools=["b", "a"])
+    assert diff_locks(lock(n1=old), lock(n1=new)) == (
+        "~ n1: pools: in another order",
+        "~ n1: users: - bob, + eve, + kim",
+    )
 
 
 def test_a_new_request_with_the_same_outcome_is_said() -> None:
@@ -107,6 +115,6 @@ def test_roles_and_systems_that_change_are_named() -> None:
     other = node().model_copy(update={"system_digest": "t", "roles": {"conda": {}}})
     assert diff_locks(lock(n1=node()), lock(n1=other)) == (
         "~ n1: its hardware changed",
-        "~ n1: role docker goes",
-        "~ n1: role conda comes",
+        "~ n1: docker is no longer managed; it stays on the node",
+        "~ n1: conda is managed from now on",
     )

@@ -53,6 +53,7 @@ def read_facts(
     packages: Packages = lambda _node: (),
     forks: int = 20,
     progress: Progress = silent,
+    asking: str = "asking",
 ) -> dict[str, Facts | GpustrapError]:
     """The facts of nodes, checked against the schema and saved in the site.
 
@@ -63,6 +64,7 @@ def read_facts(
         packages: Per node, the packages whose installed and candidate versions are wanted.
         forks: Nodes asked at a time.
         progress: Told how it goes.
+        asking: What it is told while a node works on its answer.
 
     Returns:
         For each node its facts, or why there are none.
@@ -78,7 +80,7 @@ def read_facts(
         sent[node.name] = time.time()  # called just before the question goes out
         return {"packages": list(packages(node))}
 
-    answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=listen)
+    answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=listen, asking=asking)
     found: dict[str, Facts | GpustrapError] = {}
     for name, answer in answers.items():
         while_asked = (sent.get(name, 0.0), received.get(name, time.time()))

@@ -30,6 +30,7 @@ def ask_verb(
     secrets: Secrets,
     forks: int = 20,
     progress: Progress = silent,
+    asking: str = "asking",
 ) -> Answers:
     """Ask the node program for one verb; what a node refuses becomes its error.
 
@@ -43,6 +44,7 @@ def ask_verb(
         request=lambda node: {"verb": verb, "args": arguments(node), "root": "/"},
         forks=forks,
         progress=lambda step: progress(Step(step.node, step.text)),
+        asking=asking,
     )
     return {name: _data(name, verb, answer) for name, answer in answers.items()}
 

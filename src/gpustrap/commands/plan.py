@@ -79,6 +79,7 @@ def plan(
         packages=lambda node: sorted({*catalog.packages(), *node.request.packages}),
         forks=forks,
         progress=progress,
+        asking="asking (reading today's package lists can take half a minute)",
     )
     before = old.nodes if old else {}
     planned, problems = _decide(nodes, answers, before, catalog, upgrade=upgrade)

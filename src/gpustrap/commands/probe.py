@@ -33,6 +33,7 @@ def ask_nodes(
     forks: int = 20,
     timeout: float = 120,
     progress: Progress = silent,
+    asking: str = "asking",
 ) -> dict[str, dict[str, Any] | GpustrapError]:
     """Ask every node, as root where its login may become root.
 
@@ -46,6 +47,7 @@ def ask_nodes(
         forks: Nodes asked at a time.
         timeout: Seconds a node may take to answer.
         progress: Told how it goes.
+        asking: What it is told while a node works on its answer.
 
     Returns:
         For each node the whole response (``{"ok": true, "data": …}`` or ``{"ok": false, "error": …}``; from a node, so
@@ -57,7 +59,7 @@ def ask_nodes(
         access = _access(site, node)
         progress(Step(node.name, "connecting"))
         with connect(node.endpoint, known_hosts=site.known_hosts, identity=site.ssh_key, secrets=secrets) as session:
-            progress(Step(node.name, "asking"))
+            progress(Step(node.name, asking))
             answer = payload.ask(
                 session,
                 access=access,

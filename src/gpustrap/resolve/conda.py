@@ -103,7 +103,7 @@ def _known(inputs: Inputs, row: CondaInstaller | None) -> Installer:
 
 def _reason(inputs: Inputs, row: CondaInstaller | None, version: str) -> str:
     if inputs.request.conda_installer_url:
-        return "gpustrap_conda_installer_url, with the checksum you gave"
+        return "gpustrap_conda_installer_url and its checksum, from the inventory"
     if row and row.version != version:
         return f"locked; the catalog has {row.version}: gpustrap plan --upgrade takes it"
     return "the catalog's version, with its checksum"

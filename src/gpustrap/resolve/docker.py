@@ -77,6 +77,9 @@ def _packages(inputs: Inputs) -> Packages:
     missing = [name for name, version in versions.items() if not version]
     if missing:
         return [], [], [_unavailable(inputs, missing)]
+    unknown = _unknown_versions(inputs, names)
+    if unknown:
+        return [], [], unknown
     engine = ENGINE[origin]
     source, confidence = _source(inputs, engine, versions[engine], kept)
     choice = Choice(
@@ -140,6 +143,26 @@ def _unavailable(inputs: Inputs, names: list[str]) -> Problem:
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     evidence = "\n".join(n for n in inputs.facts.notes if "apt" in n)
     return inputs.problem("package-unavailable", message, remedy, evidence=evidence)
+
+
+def _unknown_versions(inputs: Inputs, names: list[str]) -> list[Problem]:
+    """A distribution carries one version: apt would find another only in the middle of an apply.
+
+    Upstream keeps many, and the node may not know that repository yet.
+    """
+    wish, manager = inputs.request.docker_version, inputs.facts.package_manager
+    if not wish or inputs.request.docker_origin != "distribution":
+        return []
+    known = {n: (manager.packages.get(n), manager.candidates.get(n)) for n in names}
+    without = [n for n in names if n in SAME_VERSION["docker.io"] and wish not in known[n]]
+    if not without:
+        return []
+    if not manager.candidates:
+        return [_unavailable(inputs, without)]
+    message = f"gpustrap_docker_version is {wish}: apt on the node has no {' and no '.join(without)} of that version"
+    there = (f"{n}: installed {known[n][0] or 'none'}, available {known[n][1] or 'none'}" for n in without)
+    remedy = "leave gpustrap_docker_version out to take the node's, or set gpustrap_docker_origin: upstream"
+    return [inputs.problem("version-unavailable", message, remedy, evidence="\n".join(there))]
 
 
 def _repository(inputs: Inputs) -> dict[str, Any]:

@@ -124,17 +124,28 @@ def _node_changes(old: NodeLock, new: NodeLock) -> Iterator[str]:
         yield "its variables changed, what it gets does not"
     for role in [*old.roles, *(r for r in new.roles if r not in old.roles)]:
         if role not in new.roles:
-            yield f"role {role} goes"
+            yield f"{role} is no longer managed; it stays on the node"
         elif role not in old.roles:
-            yield f"role {role} comes"
+            yield f"{role} is managed from now on"
         else:
             yield from _variable_changes(old.roles[role], new.roles[role])
 
 
 def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            yield f"{name} {_short(old.get(name))} -> {_short(new.get(name))}"
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if isinstance(before or [], list) and isinstance(after or [], list):
+            yield f"{name}: {_list_changes(before or [], after or [])}"
+        else:
+            yield f"{name} {_short(before)} -> {_short(after)}"
+
+
+def _list_changes(old: list[Any], new: list[Any]) -> str:
+    gone = [f"- {_short(item)}" for item in old if item not in new]
+    come = [f"+ {_short(item)}" for item in new if item not in old]
+    return ", ".join(gone + come) or "in another order"
 
 
 def _short(value: object) -> str:
