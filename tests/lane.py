@@ -66,12 +66,12 @@ SUITES = (
     Step("runner", ("tests/runner", "-m", "not slow"), suite=True),
 )
 MOLECULE = Step("molecule", ("molecule", "test", "--all"))
-LAB = Step("lab", ("tests/lab", "-m", "not slow", "-v"), suite=True)
+LAB = Step("lab", ("tests/lab", "-m", "not slow", "-vv"), suite=True)
 
 
 def slow(shard: str) -> Step:
     """The slow lane, or a shard of it."""
-    return Step(f"slow {shard}", ("tests", "-m", "slow", "-v", f"--shard={shard}"), suite=True, may_be_empty=True)
+    return Step(f"slow {shard}", ("tests", "-m", "slow", "-vv", f"--shard={shard}"), suite=True, may_be_empty=True)
 
 
 def run(step: Step) -> Tally:
