@@ -8,6 +8,9 @@ TOUR=${1:-$PWD/.demo} # a directory of its own: it is removed at the start
 LAB=${2:-demo}
 SITE=$TOUR/site
 export GPUSTRAP_SITE="$SITE"
+# What to type after the tour, from this directory. Whoever came through sudo or is no root needs it then, too.
+if [ -n "${SUDO_USER:-}" ] || [ "$(id -u)" != 0 ]; then sudo="sudo "; else sudo=""; fi
+TYPE="${sudo}.venv/bin/gpustrap"
 started=$(date +%s)
 step=0 steps=11
 
@@ -25,7 +28,8 @@ expect() {
     "$@" || got=$?
     [ "$got" = "$want" ] && return 0
     echo "This command ended with exit code $got instead of $want; the tour stops here." >&2
-    echo "The nodes are left up: gpustrap lab status; gpustrap lab down --lab $LAB" >&2
+    echo "The nodes are left up. Look: $TYPE lab shell --lab $LAB node1" >&2
+    echo "Remove them: $TYPE lab down --lab $LAB" >&2
     exit 1
 }
 
@@ -34,12 +38,15 @@ on() { # on NODE COMMAND... - do something on a node behind gpustrap's back
     echo "$2" | gpustrap lab shell --lab "$LAB" "$1"
 }
 
-trap 'echo; echo "Stopped. Run it again whenever you like; gpustrap lab down --lab $LAB removes the nodes."; exit 130' INT TERM
+trap 'printf "\nStopped. Run ./run demo again whenever you like, or remove the nodes: %s\n" "$TYPE lab down --lab $LAB"
+    exit 130' INT TERM
 
 say "A site, and two fresh lab nodes (Debian 13 and 12; the first time, building their images takes two minutes)"
 gpustrap lab down --lab "$LAB" >/dev/null 2>&1 || true
 rm -rf "$TOUR"
-expect 0 gpustrap init "$SITE"
+echo "\$ gpustrap init $SITE"
+said=$(gpustrap init "$SITE" 2>&1) || { echo "$said" >&2; exit 1; }
+echo "$said" | sed -e '/^Next/,$d' -e '/^$/d' # what comes next, the tour shows
 expect 0 gpustrap lab up node1:debian13 node2:debian12 --lab "$LAB" --site "$SITE" --standins
 
 printf '# The demo removes it to show drift.\ngpustrap_packages: [jq]\n' >"$SITE/inventory/group_vars/lab.yml"
@@ -80,6 +87,11 @@ expect 0 gpustrap report --html
 cat <<EOF
 
 Done in $(($(date +%s) - started)) seconds. Stand-ins of the lab are marked "simulated" in all of the above.
-  look further:  gpustrap lab shell --lab $LAB node1    (the site is $SITE)
-  tear down:     gpustrap lab down --lab $LAB
+From $PWD:
+  look around:   $TYPE lab shell --lab $LAB node1
+  ask again:     $TYPE drift --site '$SITE'
+  tear down:     $TYPE lab down --lab $LAB
+To type the commands as they stand above:
 EOF
+[ -z "$sudo" ] || echo "  sudo -s"
+echo "  . .venv/bin/activate; export GPUSTRAP_SITE='$SITE'"

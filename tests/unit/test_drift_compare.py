@@ -10,7 +10,7 @@ from rich.console import Console
 from gpustrap.commands.drift import compare
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
-from gpustrap.model.lock import Lock, NodeLock
+from gpustrap.model.lock import Choice, Lock, NodeLock
 from gpustrap.model.node import Endpoint, Node
 from gpustrap.model.request import Request
 from gpustrap.report.drift_text import render
@@ -89,6 +89,21 @@ def test_the_table_says_what_who_and_what_next() -> None:
     assert "hold" not in row
     assert "absent" in row
     assert "Next: gpustrap apply n1" in shown
+
+
+def test_a_stand_in_of_the_lab_is_told_in_sync_or_not() -> None:
+    choice = Choice(item="conda", value="x", reason="r", source="s", simulated=True)
+    entry = ENTRY.model_copy(update={"choices": (choice,)})
+    lock = LOCK.model_copy(update={"nodes": {"n1": entry}})
+    console = Console(width=160, no_color=True)
+    for said in (answer(lock_digest=entry_digest(entry)), answer(items=[ITEM])):
+        found = compare(NODE, said, lock)
+        assert found.as_data()["simulated"] is True
+        with console.capture() as capture:
+            console.print(render([found]))
+        assert "(simulated)" in capture.get().splitlines()[0]
+    assert compare(NODE, answer(), LOCK).as_data()["simulated"] is False
+    assert "simulated" not in text(answer())
 
 
 def test_only_what_differs_is_shown_and_no_digest_in_full() -> None:

@@ -138,7 +138,10 @@ def test_skew_is_told_with_the_way_out() -> None:
 
 
 def test_a_containers_clock_is_its_hosts_business() -> None:
-    assert attention(facts("container", time__synchronized=False)) == ()
+    asleep = facts("container", time__synchronized=False)
+    assert attention(asleep) == ()
+    assert "not synchronised (a container)" in text("n1", asleep)
+    assert "(a container)" not in text("n1", facts(time__synchronized=False))
 
 
 @pytest.mark.parametrize(

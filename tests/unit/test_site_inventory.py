@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpustrap.content import content_root
 from gpustrap.errors import GpustrapError
 from gpustrap.model.site import Site
 from gpustrap.site import inventory
@@ -96,6 +98,17 @@ def test_no_site(tmp_path: Path) -> None:
     with pytest.raises(GpustrapError) as caught:
         load_nodes(Site(tmp_path))
     assert caught.value.problems[0].code == "no-site"
+
+
+def test_the_checkout_is_no_site_until_it_has_an_inventory(tmp_path: Path) -> None:
+    shutil.copytree(content_root() / "inventory", tmp_path / "inventory")
+    shutil.copy(content_root() / "pyproject.toml", tmp_path)
+    with pytest.raises(GpustrapError) as caught:
+        load_nodes(Site(tmp_path))
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.message) == ("no-site", "this is gpustrap's checkout, not a site")
+    (tmp_path / "inventory/hosts.yml").write_text("all: {hosts: {n1: {}}}\n")
+    assert [node.name for node in load_nodes(Site(tmp_path))] == ["n1"]
 
 
 def test_a_child_that_dies_is_reported(site: Site, monkeypatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field, ValidationError
 
@@ -12,7 +13,7 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model.base import FromNode
 from gpustrap.model.drift import LOCK, NodeDrift
 from gpustrap.model.ledger import DriftItem, RunMark
-from gpustrap.model.lock import Lock
+from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import Progress, Step, silent
 from gpustrap.model.site import Site
@@ -67,7 +68,11 @@ def drift(
 
 def compare(node: Node, answer: dict[str, object] | GpustrapError, lock: Lock | None) -> NodeDrift:
     """Judge one node's answer; it is hostile until it has the right shape."""
-    name = node.name
+    entry = lock.nodes.get(node.name) if lock else None
+    return replace(_judge(node.name, answer, entry), simulated=entry is not None and entry.simulated)
+
+
+def _judge(name: str, answer: dict[str, object] | GpustrapError, entry: NodeLock | None) -> NodeDrift:
     if isinstance(answer, GpustrapError):
         return NodeDrift(name, problems=answer.problems)
     try:
@@ -79,7 +84,6 @@ def compare(node: Node, answer: dict[str, object] | GpustrapError, lock: Lock | 
     if said.ledger_run is None and said.open_run is None:
         return NodeDrift(name, problems=(_never_applied(name),))
     problems = _unfinished(name, said)
-    entry = lock.nodes.get(name) if lock else None
     items = said.items
     if entry is None:
         problems = (*problems, _not_planned(name))

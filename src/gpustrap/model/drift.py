@@ -22,6 +22,7 @@ class NodeDrift:
         checked: Resources compared.
         items: Those that differ, or could not be read.
         problems: Why the node cannot be called in sync although nothing may differ.
+        simulated: Whether what the lock gives it rests on a stand-in of the lab.
     """
 
     node: str
@@ -29,6 +30,7 @@ class NodeDrift:
     checked: int = 0
     items: tuple[DriftItem, ...] = ()
     problems: tuple[Problem, ...] = ()
+    simulated: bool = False
 
     @property
     def in_sync(self) -> bool:
@@ -47,6 +49,7 @@ class NodeDrift:
         return {
             "node": self.node,
             "in_sync": self.in_sync,
+            "simulated": self.simulated,
             "run": self.run,
             "checked": self.checked,
             "items": [item.model_dump(mode="json") for item in self.items],

@@ -33,11 +33,12 @@ def render(nodes: Sequence[NodeDrift]) -> RenderableType:
 
 def _headline(node: NodeDrift) -> Text:
     name = (f"{one_line(node.node)}  ", "bold")
+    simulated = (" (simulated)" if node.simulated else "", "magenta")
     if node.in_sync:
-        return Text.assemble(name, mark("good", f"in sync, {counted(node.checked, 'resource')} compared"))
+        return Text.assemble(name, mark("good", f"in sync, {counted(node.checked, 'resource')} compared"), simulated)
     words = [counted(len(node.items), "difference")] if node.items else []
     words += [one_line(problem.message) for problem in node.problems]
-    return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)))
+    return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)), simulated)
 
 
 def _table(items: Sequence[tuple[str, DriftItem]]) -> Table:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gpustrap.model.attention import Finding, attention, duration, nearly_full
+from gpustrap.model.attention import CONTAINERS, Finding, attention, duration, nearly_full
 from gpustrap.model.facts import Facts, FilesystemFacts, PciFacts
 from gpustrap.report.escape import one_line
 from gpustrap.report.view import counted
@@ -106,6 +106,8 @@ def _upgrades(facts: Facts) -> str:
 
 def _clock(facts: Facts) -> str:
     kept = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}[facts.time.synchronized]
+    if facts.time.synchronized is False and facts.virtualization in CONTAINERS:
+        kept += " (a container)"
     skew = facts.time.skew
     off = "" if skew is None else f", {duration(abs(skew))} off" if abs(skew) >= 1 else ", agrees with ours"
     return f"{kept}{off}, {facts.os.timezone or 'time zone unknown'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -41,6 +42,8 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
     Raises:
         GpustrapError: With every problem of the inventory that was found, exit code 2.
     """
+    if _is_checkout(site):
+        raise GpustrapError(_checkout(site))
     if not site.inventory.is_dir():
         raise GpustrapError(_no_site(site))
     answer = _ask(site, list(patterns or ()), limit)
@@ -187,6 +190,25 @@ def _no_site(site: Site) -> Problem:
         message="there is no inventory/ here",
         exit_code=ExitCode.USAGE,
         remedy=f"gpustrap init {shlex.quote(str(site.root))}, or name your site with --site",
+    )
+
+
+def _is_checkout(site: Site) -> bool:
+    """Gpustrap's own sources, which hold an example of an inventory and no other."""
+    project = site.root / "pyproject.toml"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        only_example = [entry.name for entry in site.inventory.iterdir()] == ["example"]
+        return only_example and '\nname = "gpustrap"\n' in project.read_text(encoding="utf-8")
+    return False
+
+
+def _checkout(site: Site) -> Problem:
+    return Problem(
+        code="no-site",
+        subject=f"site {site.root}",
+        message="this is gpustrap's checkout, not a site",
+        exit_code=ExitCode.USAGE,
+        remedy="gpustrap init my-site, or name your site with --site",
     )
 
 

@@ -91,6 +91,8 @@ def clock(node: Node, args: dict[str, Any]) -> Finding:
         return passed()
     if state.get("LoadState") == "loaded" and state.get("ConditionResult") == "no":
         return passed(f"{service} is not needed here by its own condition (a container)")
+    if state.get("LoadState") == "not-found":
+        return failed(f"{service} is not installed", remedy=Remedy.APPLY)
     found = "{} is {}".format(service, state.get("ActiveState") or "unknown")
     if state.get("LoadState") != "loaded":
         found = "{} is {}".format(service, state.get("LoadState") or "unknown")
