@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpustrap.ansible_plugins.callback.gpustrap_claims import claims_of, stated
+from gpustrap.ansible_plugins.callback.gpustrap_claims import append, claims_of, stated
 from gpustrap.converge.claims import make_ledger, read_claims
 from gpustrap.model.ledger import Claim, Kind, Ledger, Resource, RunMark
 
@@ -49,17 +52,63 @@ def test_a_partial_run_keeps_what_it_did_not_touch_and_is_not_complete() -> None
     assert ledger.lock_digest == "sha256:old"
 
 
+@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    "bad", ['{"kind": "file", "na', "{}", "[1]", '{"kind": "file", "name": "/a", "role": "r"}', "\udce9"]
+    "bad",
+    [
+        '{"kind": "file", "na',
+        "{}",
+        "[1]",
+        '{"kind": "file", "name": "/a", "role": "r"}',
+        "\udce9",
+        '{"node": "n1", "k{"node": "n1"}',
+    ],
 )
-def test_a_line_that_was_cut_off_takes_no_other_claim_with_it(tmp_path: Path, bad: str) -> None:
+def test_a_line_that_was_cut_off_takes_no_other_claim_with_it(tmp_path: Path, bad: str, after: bool) -> None:
     whole = {"kind": "package", "name": "jq", "role": "ubuntu_server", "node": "n1"}
+    other = whole | {"name": "curl"}
     file = tmp_path / "claims.jsonl"
-    file.write_text(f"{json.dumps(whole)}\n{bad}", errors="surrogateescape")
+    file.write_text(f"{json.dumps(whole)}\n{bad}" + after * f"\n{json.dumps(other)}\n", errors="surrogateescape")
     claims, lost = read_claims(file)
-    assert claims == {"n1": (JQ,)}
+    assert [c.name for c in claims["n1"]] == (["jq", "curl"] if after else ["jq"])
     assert len(lost) == 1
     assert read_claims(tmp_path / "none") == ({}, ())
+
+
+def test_lines_written_at_once_are_whole(tmp_path: Path) -> None:
+    """Threads add lines while workers are forked in between, which add their own, too."""
+    file = str(tmp_path / "claims.jsonl")
+    batch = "".join(json.dumps({"number": n, "filler": "x" * 300}) + "\n" for n in range(60))
+
+    def add() -> None:
+        for _ in range(50):
+            append(file, batch)
+
+    context = multiprocessing.get_context("fork")
+    threads = [threading.Thread(target=add) for _ in range(2)]
+    workers = [context.Process(target=add) for _ in range(4)]
+    for one in (*threads, *workers):
+        one.start()
+    for one in (*threads, *workers):
+        one.join()
+    assert Path(file).read_text() == batch * 50 * 6
+
+
+@pytest.mark.parametrize(("size", "writes"), [(100_000, 1), (40_000, 3)])
+def test_lines_go_out_in_one_write_and_a_short_one_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, writes: int
+) -> None:
+    write, sizes = os.write, []
+
+    def short(file: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return write(file, data[:size])
+
+    monkeypatch.setattr(os, "write", short)
+    lines = "a line\n" * 14_000  # 98,000 bytes
+    append(str(tmp_path / "c"), lines)
+    assert (sizes[0], len(sizes)) == (98_000, writes)
+    assert (tmp_path / "c").read_text() == lines
 
 
 def test_a_first_partial_run_has_a_ledger_too() -> None:

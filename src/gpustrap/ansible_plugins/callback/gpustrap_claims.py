@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ansible.executor.task_result import CallbackTaskResult
@@ -117,6 +116,21 @@ def _files(module: str, arguments: Mapping[str, Any], result: Mapping[str, Any])
     return found
 
 
+def append(path: str, text: str) -> None:
+    """Add lines to a file that others may be adding to.
+
+    One write each and no buffer of Python's: Ansible forks workers at any time, and what lies in a buffer then may be
+    written by the worker, too, into the middle of other lines.
+    """
+    rest = text.encode()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
+
+
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible is untyped
     """The callback itself: finds out node, role and claims of each task that ended well."""
 
@@ -169,8 +183,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible is untyped
             for kind, name in claims
         ]
         if lines:
-            with Path(self._path).open("a", encoding="utf-8") as stream:
-                stream.write("".join(line + "\n" for line in lines))
+            append(self._path, "".join(line + "\n" for line in lines))
 
     def _templated(self, given: Any, result: CallbackTaskResult) -> Any:  # noqa: ANN401 - whatever the task wrote
         manager = self._play.get_variable_manager()
