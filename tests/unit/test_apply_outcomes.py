@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +25,17 @@ from gpustrap.model.node import Access, Endpoint, Escalation, Node, Secrets
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.resolve.digests import request_digest, system_digest
+from gpustrap.site.node_lock import hold_nodes
 
 CASES = Path(__file__).parent.parent / "cases" / "events"
 FACTS = Facts(os=OsFacts(id="debian", architecture="x86_64"), kernel=KernelFacts(running="6"))
 FULL = FACTS.model_copy(update={"filesystems": (FilesystemFacts(mount="/", size=10, free=1),)})
 ENTRY = NodeLock(
-    request_digest=request_digest(Request()), system_digest=system_digest(FACTS), os="d", choices=(), roles={"r": {}}
+    request_digest=request_digest(Request()),
+    system_digest=system_digest(FACTS),
+    os="d",
+    choices=(),
+    roles={"docker": {}},
 )
 GONE = GpustrapError(Problem("unreachable", "node gone", "no answer", ExitCode.UNREACHABLE, remedy="look"))
 
@@ -59,6 +67,7 @@ class World:
         return {}
 
     ran: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     verified: Any = "nothing"
 
 
@@ -78,6 +87,10 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
                     handle(raw)
             return SessionResult(code=0, cancelled=world.cancelled, claims={}, claims_lost=world.claims_lost)
 
+        def read(_site: Any, chosen: Any, **_rest: Any) -> dict[str, Any]:
+            world.asked = [n.name for n in chosen]
+            return world.facts
+
         def check(_site: Any, chosen: Any, *, roles: Any, **_rest: Any) -> dict[str, Any]:
             world.verified = roles
             one = Check(id="c", title="c", verdict=world.verdict)
@@ -86,7 +99,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         for name, fake in {
             "load_nodes": lambda *_a: nodes,
             "read_lock": lambda _s: lock,
-            "read_facts": lambda *_a, **_k: world.facts,
+            "read_facts": read,
             "load_access": lambda *_a: Access(Escalation.ROOT),
             "open_ledgers": world.open,
             "release_ledgers": world.release,
@@ -185,6 +198,45 @@ def test_refused_and_unreachable_nodes_stop_no_other(play: Any) -> None:
     assert outcomes(applied) == {"stale": "not-run", "n1": "changed", "gone": "unreachable", "full": "not-run"}
     assert [n.failure.task for n in applied.summary.nodes if n.failure] == ["lock-stale", "unreachable", "disk-full"]
     assert applied.exit_code is ExitCode.UNREACHABLE  # worse than refused
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_node_at_work_is_refused_and_the_others_go_on(play: Any, tmp_path: Path, check: bool) -> None:
+    world = World({"n1": FACTS, "n2": FACTS})
+    with hold_nodes(Site(tmp_path), ["n2"], "r1"):
+        applied = play(world, check=check)
+    failure = applied.summary.nodes[1].failure
+    assert (world.ran, world.asked, applied.exit_code) == (["n1"], ["n1"], ExitCode.REFUSED)
+    assert (failure.task, failure.hint) == ("node-busy", "wait for it to end, then gpustrap apply n2")
+    assert re.fullmatch(rf"another apply \(pid {os.getpid()}, run r1, since ..:.. UTC\) is at work.*", failure.message)
+
+
+@pytest.mark.parametrize("dies", [None, OSError(28, "No space left on device")])
+def test_a_run_gives_its_nodes_free_however_it_ends(play: Any, tmp_path: Path, dies: Exception | None) -> None:
+    with suppress(OSError):
+        play(World({"n1": FACTS}, dies=dies))
+    with hold_nodes(Site(tmp_path), ["n1"], "r2") as busy:
+        assert busy == {}
+
+
+@pytest.mark.parametrize(
+    ("tags", "message", "remedy"),
+    [
+        (("conda",), "conda is not in the lock of n1; nothing was run", "gpustrap apply n1 --tags docker"),
+        (("conda", "docker"), "conda is not in the lock of n1; nothing was run", "gpustrap apply n1 --tags docker"),
+        (
+            ("conda", "ubuntu_server"),
+            "conda, ubuntu_server are not in the lock of n1; nothing was run",
+            "gpustrap apply n1 --tags docker",
+        ),
+    ],
+)
+def test_a_role_the_node_was_not_planned_for_is_refused(play: Any, tags: Any, message: str, remedy: str) -> None:
+    world = World({"n1": FACTS})
+    applied = play(world, tags=tags)
+    failure = applied.summary.nodes[0].failure
+    assert (failure.task, failure.message, failure.hint) == ("role-not-in-lock", message, remedy)
+    assert (world.opened, world.ran, applied.exit_code) == ([], [], ExitCode.REFUSED)
 
 
 def test_nothing_but_refusals_runs_no_ansible(play: Any) -> None:

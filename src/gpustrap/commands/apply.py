@@ -37,6 +37,7 @@ from gpustrap.resolve.digests import entry_digest
 from gpustrap.site.access import load_access
 from gpustrap.site.inventory import VAULT_VARIABLE, load_nodes
 from gpustrap.site.lockfile import read_lock
+from gpustrap.site.node_lock import hold_nodes
 from gpustrap.ssh.jump_config import jump_config
 
 WELL = {Outcome.CHANGED, Outcome.UNCHANGED, Outcome.WOULD_CHANGE}
@@ -138,13 +139,25 @@ def apply(
     problem.refuse_bad_serial(options.serial)
     nodes = load_nodes(site, patterns, limit)
     run = _Run(site, options, secrets, progress)
-    unplanned = _replan(run, patterns, limit) if options.replan else {}
-    lock = read_lock(site)
+    # Held in check mode, too: Ansible takes apt's locks then, in the way of another run.
+    with hold_nodes(site, [n.name for n in nodes], run.id) as busy:
+        for name, holder in busy.items():
+            run.refuse(name, (problem.node_busy(name, holder),))
+        if options.replan and busy:  # the lock of a node at work stays as it is
+            patterns, limit = [n.name for n in nodes if n.name not in busy], None
+        return _apply(run, nodes, patterns, limit)
+
+
+def _apply(run: _Run, nodes: Sequence[Node], patterns: Sequence[str] | None, limit: str | None) -> Applied:
+    free = [n for n in nodes if n.name not in run.refused]
+    unplanned = _replan(run, patterns, limit) if run.options.replan and free else {}
+    lock = read_lock(run.site)
     if lock is None:
-        raise GpustrapError(problem.no_lock(site))
-    ready = _survey(run, nodes, lock, unplanned)
-    if not options.check:
-        opened = open_ledgers(site, ready, run.id, secrets=secrets, forks=options.forks, progress=progress)
+        raise GpustrapError(problem.no_lock(run.site))
+    ready = _survey(run, free, lock, unplanned)
+    if not run.options.check:
+        ask: Any = {"secrets": run.secrets, "forks": run.options.forks, "progress": run.progress}
+        opened = open_ledgers(run.site, ready, run.id, **ask)
         run.open_before = opened.before
         for name, error in opened.failed.items():
             run.refuse(name, error.problems)
@@ -209,7 +222,8 @@ def _refusals(run: _Run, node: Node, facts: Facts, lock: Lock) -> tuple[Problem,
     refused, notes = preflight(node.name, facts, lock.nodes.get(node.name))
     for note in notes:
         run.progress(Step(node.name, note))
-    return (*((stale,) if stale else ()), *refused)
+    absent = None if stale else problem.roles_not_in_lock(node.name, run.options.tags, lock.nodes[node.name])
+    return (*(p for p in (stale, absent) if p), *refused)
 
 
 def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeRun, ...], bool]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
+from gpustrap.model.lock import NodeLock
 from gpustrap.model.roles import ROLES
 from gpustrap.model.run import NodeRun, Outcome, TaskFailure
 from gpustrap.model.site import Site
@@ -94,6 +95,33 @@ def ledgers_not_stored() -> Problem:
         message="interrupted while its result was being stored on the nodes; it stays marked as open there",
         exit_code=ExitCode.INTERRUPTED,
         remedy="gpustrap apply",
+    )
+
+
+def node_busy(name: str, holder: str) -> Problem:
+    """Two runs at once on a node would each find the other's half-done work, and overwrite its ledger."""
+    return Problem(
+        code="node-busy",
+        subject=f"node {name}",
+        message=f"another apply ({holder}) is at work on it" if holder else "another apply is at work on it",
+        exit_code=ExitCode.REFUSED,
+        remedy=f"wait for it to end, then gpustrap apply {name}",
+    )
+
+
+def roles_not_in_lock(name: str, tags: Sequence[str], entry: NodeLock) -> Problem | None:
+    """A role the node was not planned for would run nothing and look like success; None where all were."""
+    missing = [t for t in tags if t not in entry.roles]
+    if not missing:
+        return None
+    there = [t for t in tags if t in entry.roles] or list(entry.roles)
+    verb = "is" if len(missing) == 1 else "are"
+    return Problem(
+        code="role-not-in-lock",
+        subject=f"node {name}",
+        message=f"{', '.join(missing)} {verb} not in the lock of {name}; nothing was run",
+        exit_code=ExitCode.REFUSED,
+        remedy=f"gpustrap apply {name} --tags {','.join(there)}" if there else f"gpustrap plan {name}",
     )
 
 
