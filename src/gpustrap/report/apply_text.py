@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gpustrap.model.lock import Lock
-from gpustrap.model.run import RunSummary
+from gpustrap.model.run import Outcome, RunSummary
 from gpustrap.report import run_report, run_text
 from gpustrap.report.escape import one_line
 from gpustrap.report.view import view_run
@@ -29,4 +29,11 @@ def render(summary: RunSummary, lock: Lock | None, directory: Path) -> Renderabl
                 parts += [Text(), Text(f"{one_line(node.node)} would change:", style="bold")]
                 parts += [Text(f"  {one_line(task)}") for task in node.changed_tasks]
     parts += [Text(), Text(f"Report: {directory / run_report.HTML}", style="dim")]
+    well = [n.node for n in summary.nodes if n.outcome in {Outcome.CHANGED, Outcome.UNCHANGED}]
+    if summary.tags and well and not summary.check:
+        counts = "counts" if len(well) == 1 else "count"
+        text = (
+            f"{', '.join(well)} now {counts} as incomplete until a whole apply. Next: gpustrap apply {' '.join(well)}"
+        )
+        parts.append(Text(one_line(text)))
     return Group(*parts)
