@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import pytest
+
+from gpustrap.report.next_step import remember_site
+
+
+@pytest.fixture(autouse=True)
+def _no_site_remembered() -> None:
+    """A test that runs the program leaves its --site to no other."""
+    remember_site(Path())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,7 +24,7 @@ def test_a_new_site_has_its_nodes(tmp_path: Path) -> None:
         ("n2", "gpu2.example", "ubuntu"),
     ]
     assert Site(root).state.stat().st_mode & 0o777 == 0o700
-    assert ".gpustrap/*" in (root / ".gitignore").read_text()
+    assert {".gpustrap/*", "gpustrap-*.tar.gz"} <= set((root / ".gitignore").read_text().splitlines())
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_the_verb_names_what_it_made_and_the_next_commands(tmp_path: Path) -> No
     assert done.exit_code == 0
     assert f"made {tmp_path}/s/inventory/hosts.yml" in done.stdout.replace("\n", "")
     assert "add your machines" in done.stdout
-    assert "gpustrap enroll --accept-new" in done.stdout
+    assert "gpustrap enroll -k --accept-new" in done.stdout

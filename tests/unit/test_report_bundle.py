@@ -65,9 +65,11 @@ def test_runs_are_found_by_time_and_by_the_beginning_of_their_id(site: Site) -> 
 
 
 def test_no_run_yet_and_a_broken_summary(site: Site) -> None:
-    with pytest.raises(GpustrapError) as caught:
-        report.find_run(site, None)
-    assert caught.value.problems[0].code == "no-runs"
+    for code in ("no-site", "no-runs"):
+        with pytest.raises(GpustrapError) as caught:
+            report.find_run(site, None)
+        assert caught.value.problems[0].code == code
+        site.inventory.mkdir(exist_ok=True)
     (make_run(site, "r", "n1") / "summary.json").write_text("{")
     with pytest.raises(GpustrapError) as caught:
         report.find_run(site, None)

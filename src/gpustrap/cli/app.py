@@ -13,6 +13,7 @@ import typer
 import typer.exceptions
 
 from gpustrap import __version__
+from gpustrap.cli.options import examples
 from gpustrap.cli.output import clean, show_problems, stderr
 from gpustrap.cli.secrets import take_environment
 from gpustrap.cli.verbs import VERBS
@@ -22,7 +23,14 @@ from gpustrap.exitcodes import ExitCode
 app = typer.Typer(
     name="gpustrap",
     help="Turns bare machines into verified GPU nodes and keeps them that way.",
-    epilog="Start: gpustrap init my-site && cd my-site && gpustrap enroll --accept-new && gpustrap plan",
+    epilog=examples(
+        "gpustrap init my-site --host n1=ADDRESS --user USER",
+        "cd my-site",
+        "gpustrap enroll -k --accept-new",
+        "gpustrap plan",
+        "gpustrap apply",
+        title="Start:",
+    ),
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

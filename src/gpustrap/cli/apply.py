@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,16 +19,21 @@ from gpustrap.cli.options import (
     NodesArgument,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
-from gpustrap.cli.output import Format, emit, show_problems
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
 
 
 def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.command(
         "apply",
-        epilog="Examples: gpustrap apply · gpustrap apply --check --diff · gpustrap apply n1 --replan · "
-        "gpustrap apply --limit rack1 --serial 2",
+        epilog=examples(
+            "gpustrap apply",
+            "gpustrap apply --check --diff",
+            "gpustrap apply n1 --replan",
+            "gpustrap apply --limit rack1 --serial 2",
+        ),
     )(apply)
 
 
@@ -99,4 +105,10 @@ def apply(
     }
     emit(data, render(applied.summary, read_lock(place), applied.directory), form)
     show_problems(applied.problems)
+    if check and any(node.changed_tasks for node in applied.summary.nodes):
+        if diff:
+            stderr.print(f"Differences: {applied.directory / 'ansible.log'}", markup=False, soft_wrap=True)
+        if not applied.problems:
+            narrow = [*(nodes or ()), *(("--limit", limit) if limit else ()), *(("--tags", tags) if tags else ())]
+            say_next(shlex.join(["gpustrap", "apply", *narrow, *(("--replan",) if replan else ())]))
     raise typer.Exit(int(applied.exit_code))

@@ -16,15 +16,17 @@ from gpustrap.cli.options import (
     NodesArgument,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
 from gpustrap.cli.output import Format, emit, show_problems
 
 
 def add(app: typer.Typer) -> None:
     """Register the verb."""
-    app.command("drift", epilog="Examples: gpustrap drift · gpustrap drift n1 rack2 · gpustrap drift --format json")(
-        drift
-    )
+    app.command(
+        "drift",
+        epilog=examples("gpustrap drift", "gpustrap drift n1 rack2", "gpustrap drift --format json"),
+    )(drift)
 
 
 def drift(

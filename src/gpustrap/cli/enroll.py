@@ -18,15 +18,18 @@ from gpustrap.cli.options import (
     NodesArgument,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
-from gpustrap.cli.output import Format, clean, emit, show_problems, stderr
+from gpustrap.cli.output import Format, clean, emit, say_next, show_problems, stderr
 
 if TYPE_CHECKING:
     from gpustrap.commands.enroll import Enrolled
 
-EPILOG = (
-    "Examples: gpustrap enroll --accept-new -k · gpustrap enroll --fingerprint SHA256:… n1 · "
-    "gpustrap enroll --replace n1 · gpustrap enroll -K --passwordless-sudo rack1"
+EPILOG = examples(
+    "gpustrap enroll -k --accept-new",
+    "gpustrap enroll --fingerprint SHA256:… n1",
+    "gpustrap enroll --replace n1",
+    "gpustrap enroll -K --passwordless-sudo rack1",
 )
 
 
@@ -74,6 +77,7 @@ def enroll(
     from gpustrap.commands.enroll import Enrolled, Terms, enroll_nodes
     from gpustrap.errors import GpustrapError
     from gpustrap.exitcodes import worst
+    from gpustrap.model.node import Escalation
     from gpustrap.model.site import Site
     from gpustrap.site.inventory import load_nodes
 
@@ -103,6 +107,10 @@ def enroll(
         for warning in result.warnings:
             stderr.print(f"[yellow]![/yellow] node {clean(result.node)}: {clean(warning)}")
     show_problems(problems)
+    asking = [r.node for r in enrolled if r.access.escalation is Escalation.PASSWORD]
+    if asking:
+        why = f"sudo on {', '.join(asking)} asks for a password"
+        say_next(f"gpustrap inspect -K ({why}; or once: gpustrap enroll --passwordless-sudo -K)")
     raise typer.Exit(int(code))
 
 

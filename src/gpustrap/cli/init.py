@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from gpustrap.cli.options import examples
 from gpustrap.cli.output import stdout
 
 
@@ -15,7 +16,10 @@ def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.command(
         "init",
-        epilog="Examples: gpustrap init my-site · gpustrap init my-site --host n1=192.0.2.11 --user ubuntu",
+        epilog=examples(
+            "gpustrap init my-site",
+            "gpustrap init my-site --host n1=192.0.2.11 --user ubuntu",
+        ),
     )(init)
 
 
@@ -40,5 +44,5 @@ def init(
     stdout.print(f"\nNext:\n  cd {shlex.quote(str(directory))}", markup=False)
     if not host and "inventory/hosts.yml" in created.written:
         stdout.print("  add your machines to inventory/hosts.yml", markup=False)
-    for line in ("gpustrap enroll --accept-new", "gpustrap plan", "gpustrap apply"):
+    for line in ("gpustrap enroll -k --accept-new", "gpustrap plan", "gpustrap apply"):
         stdout.print(f"  {line}", markup=False)

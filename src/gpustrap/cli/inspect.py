@@ -16,6 +16,7 @@ from gpustrap.cli.options import (
     NodesArgument,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
 from gpustrap.cli.output import Format, emit, show_problems
 
@@ -24,7 +25,11 @@ def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.command(
         "inspect",
-        epilog="Examples: gpustrap inspect · gpustrap inspect n1 rack2 · gpustrap inspect --format json > facts.json",
+        epilog=examples(
+            "gpustrap inspect",
+            "gpustrap inspect n1 rack2",
+            "gpustrap inspect --format json > facts.json",
+        ),
     )(inspect)
 
 

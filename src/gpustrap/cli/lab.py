@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gpustrap.cli.options import FormatOption
+from gpustrap.cli.options import FormatOption, examples
 from gpustrap.cli.output import Format, clean, emit, stderr, stdout
 from gpustrap.cli.progress import progress
 from gpustrap.model.site import Site
@@ -31,8 +31,12 @@ def add(app: typer.Typer) -> None:
 
 
 @lab_app.command(
-    epilog="Try: gpustrap lab up --site my-site --standins && cd my-site && "
-    'gpustrap enroll --accept-new --password-fd 3 3< "$(gpustrap lab password-file)"'
+    epilog=examples(
+        "gpustrap lab up",
+        "gpustrap lab up n1:debian13 n2:debian12 --site my-site --standins",
+        "cd my-site",
+        'gpustrap enroll --accept-new --passwordless-sudo --password-fd 3 3< "$(gpustrap lab password-file)"',
+    )
 )
 def up(
     *,
@@ -74,14 +78,15 @@ def up(
     where = f" --site {site}" if site else ""
     stderr.print(
         clean(
-            f'Enrol: gpustrap enroll{where} --accept-new --password-fd 3 3< "$(gpustrap lab password-file{which})"\n'
+            f"Enrol: gpustrap enroll{where} --accept-new --passwordless-sudo --password-fd 3 3< "
+            f'"$(gpustrap lab password-file{which})"\n'
             f"Remove: gpustrap lab down{which}"
         ),
         soft_wrap=True,
     )
 
 
-@lab_app.command()
+@lab_app.command(epilog=examples("gpustrap lab down", "gpustrap lab down --lab demo", "gpustrap lab down --all"))
 def down(
     lab: LabOption = "lab",
     *,
@@ -92,10 +97,10 @@ def down(
 
     with progress("lab down") as say:
         gone = commands.down_all(say) if everything else commands.down(lab, say)
-    stderr.print(clean(f"Removed: {', '.join(gone) or 'nothing; there was no such lab'}"))
+    stderr.print(clean(f"Removed: {', '.join(gone) or 'no nodes'}"))
 
 
-@lab_app.command()
+@lab_app.command(epilog=examples("gpustrap lab status", "gpustrap lab status --format json"))
 def status(form: FormatOption = Format.TABLE) -> None:
     """Show the containers of every lab on this machine, also what a crash left behind."""
     from gpustrap.commands import lab as commands
@@ -110,7 +115,7 @@ def status(form: FormatOption = Format.TABLE) -> None:
         stderr.print(clean(f"Lab {lab} has leftovers. Remove: gpustrap lab down --lab {lab}"), soft_wrap=True)
 
 
-@lab_app.command()
+@lab_app.command(epilog=examples("gpustrap lab shell node1", "gpustrap lab shell node1 --lab demo"))
 def shell(node: NodeArgument, lab: LabOption = "lab") -> None:
     """Open a root shell in a node."""
     from gpustrap.commands import lab as commands
@@ -118,7 +123,9 @@ def shell(node: NodeArgument, lab: LabOption = "lab") -> None:
     raise typer.Exit(commands.shell(node, lab, terminal=sys.stdin.isatty()))
 
 
-@lab_app.command("password-file")
+@lab_app.command(
+    "password-file", epilog=examples("gpustrap lab password-file", "gpustrap lab password-file --lab demo")
+)
 def password_file(lab: LabOption = "lab") -> None:
     """Print the path of the file that holds the password of user ubuntu on the lab's nodes."""
     from gpustrap.commands import lab as commands
@@ -126,7 +133,7 @@ def password_file(lab: LabOption = "lab") -> None:
     stdout.print(str(commands.password_file(lab)), markup=False, soft_wrap=True)
 
 
-@lab_app.command()
+@lab_app.command(epilog=examples("gpustrap lab image debian13", "gpustrap lab image debian12 --bare"))
 def image(
     system: Annotated[str, typer.Argument(metavar="OS", help="debian12, debian13, ubuntu2204, ubuntu2404, ubuntu2604")],
     bare: BareOption = False,

@@ -8,10 +8,23 @@ from typing import Annotated
 import typer
 
 from gpustrap.cli.output import Format
+from gpustrap.report.next_step import SITE_VARIABLE, remember_site
+
+
+def examples(*lines: str, title: str = "Examples:") -> str:
+    """An epilog with an example a line, as it can be copied."""
+    return "\n".join((title, *lines))
+
 
 SiteOption = Annotated[
     Path,
-    typer.Option("--site", envvar="GPUSTRAP_SITE", help="The site directory.", show_default="this directory"),
+    typer.Option(
+        "--site",
+        envvar=SITE_VARIABLE,
+        callback=remember_site,
+        help="The site directory.",
+        show_default="this directory",
+    ),
 ]
 LimitOption = Annotated[
     str | None,

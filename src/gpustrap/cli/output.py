@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gpustrap.errors import Problem
 from gpustrap.report.escape import visible
+from gpustrap.report.next_step import next_step
 
 # A pipe or a file has no width of its own; 80 would cut tables that nobody needs cut.
 stdout = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
@@ -48,5 +49,12 @@ def show_problems(problems: Iterable[Problem]) -> None:
         for line in problem.evidence.strip().splitlines()[:20]:
             stderr.print(Text.from_markup(f"    [dim]│ {clean(line)}[/dim]"), overflow="fold")
         if problem.remedy:
-            stderr.print(Text.from_markup(f"    [bold]Next:[/bold] {clean(problem.remedy)}"), overflow="fold")
+            stderr.print(
+                Text.from_markup(f"    [bold]Next:[/bold] {clean(next_step(problem.remedy))}"), overflow="fold"
+            )
         stderr.print(Text.from_markup(f"    [dim]({clean(problem.code)})[/dim]"))
+
+
+def say_next(command: str) -> None:
+    """Name the next command, beside the result."""
+    stderr.print(f"Next: {next_step(visible(command))}", markup=False, soft_wrap=True)

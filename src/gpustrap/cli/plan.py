@@ -17,15 +17,21 @@ from gpustrap.cli.options import (
     NodesArgument,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
-from gpustrap.cli.output import Format, emit, show_problems, stderr
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
 
 
 def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.command(
         "plan",
-        epilog="Examples: gpustrap plan · gpustrap plan n1 · gpustrap plan --upgrade · gpustrap plan --check (in CI)",
+        epilog=examples(
+            "gpustrap plan",
+            "gpustrap plan n1",
+            "gpustrap plan --upgrade",
+            "gpustrap plan --check (in CI)",
+        ),
     )(plan)
 
 
@@ -82,8 +88,12 @@ def plan(
         "problems": [{**asdict(p), "exit_code": int(p.exit_code)} for p in planned.problems],
         "exit_code": int(planned.exit_code),
     }
-    emit(data, render(planned.nodes, planned.changes), form)
+    emit(data, render(planned.nodes, planned.changes, complete=not planned.problems), form)
     show_problems(planned.problems)
-    if planned.nodes and not check:
-        stderr.print(f"{place.lock.name} is up to date. Next: gpustrap apply", markup=False)
+    if planned.written:
+        stderr.print(f"wrote {place.lock.name}", markup=False)
+    elif not check and not planned.problems:
+        stderr.print(f"{place.lock.name} is up to date", markup=False)
+    if planned.written and planned.changes:
+        say_next("gpustrap apply")
     raise typer.Exit(int(planned.exit_code))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from gpustrap.cli.options import (
     FormatOption,
     PasswordFdOption,
     SiteOption,
+    examples,
 )
 from gpustrap.cli.output import Format, clean, emit, stderr, stdout
 from gpustrap.errors import GpustrapError, Problem
@@ -30,7 +32,8 @@ BundleOption = Annotated[
     str | None, typer.Option("--bundle", metavar="NODE", help="Make a redacted support archive about this node.")
 ]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Where the archive goes.", show_default="gpustrap-NODE.tar.gz")
+    Path | None,
+    typer.Option("--output", "-o", help="Where the archive goes.", show_default="gpustrap-NODE-TIME.tar.gz"),
 ]
 
 
@@ -38,7 +41,11 @@ def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.command(
         "report",
-        epilog="Examples: gpustrap report · xdg-open $(gpustrap report --html) · gpustrap report --bundle n1",
+        epilog=examples(
+            "gpustrap report",
+            "xdg-open $(gpustrap report --html)",
+            "gpustrap report --bundle n1",
+        ),
     )(report)
 
 
@@ -73,7 +80,7 @@ def report(
         ask_password=ask_password,
         ask_become=ask_become,
     )
-    _bundle(place, bundle, output or Path(f"gpustrap-{bundle}.tar.gz"), secrets)
+    _bundle(place, bundle, output, secrets)
 
 
 def _show(site: Site, run: str | None, *, html: bool, markdown: bool, form: Format) -> None:
@@ -95,7 +102,7 @@ def _show(site: Site, run: str | None, *, html: bool, markdown: bool, form: Form
         stderr.print(f"Whole report: {path}", markup=False, soft_wrap=True)
 
 
-def _bundle(site: Site, name: str, output: Path, secrets: Secrets) -> None:
+def _bundle(site: Site, name: str, output: Path | None, secrets: Secrets) -> None:
     from gpustrap.cli.progress import progress
     from gpustrap.commands.report import make_bundle
     from gpustrap.site.inventory import load_nodes
@@ -104,6 +111,10 @@ def _bundle(site: Site, name: str, output: Path, secrets: Secrets) -> None:
     if len(nodes) != 1:
         message = f"{name} names {len(nodes)} nodes; an archive is about one"
         raise GpustrapError(Problem("not-one-node", "option --bundle", message, ExitCode.USAGE))
+    if output is None:
+        output = Path(f"gpustrap-{nodes[0].name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.tar.gz")
+    if output.exists() or output.is_symlink() or not output.parent.is_dir():  # before a node is troubled for it
+        raise _not_written(name, output, "it exists already" if output.parent.is_dir() else "no such directory")
     with progress("Collecting") as say:
         made = make_bundle(site, nodes[0], secrets=secrets, progress=say)
     stderr.print("The archive holds, with secrets taken out:")
@@ -112,8 +123,11 @@ def _bundle(site: Site, name: str, output: Path, secrets: Secrets) -> None:
     try:
         made.write(output)
     except OSError as error:
-        message = f"{output} cannot be written"
-        remedy = f"gpustrap report --bundle {name} -o another-file.tar.gz"
-        problem = Problem("bundle-not-written", "option --output", message, ExitCode.USAGE, str(error), remedy)
-        raise GpustrapError(problem) from error
+        raise _not_written(name, output, str(error)) from error
     stdout.print(str(output), markup=False, soft_wrap=True)
+
+
+def _not_written(name: str, output: Path, why: str) -> GpustrapError:
+    message = f"{output} cannot be written"
+    remedy = f"gpustrap report --bundle {name} -o another-file.tar.gz"
+    return GpustrapError(Problem("bundle-not-written", "option --output", message, ExitCode.USAGE, why, remedy))

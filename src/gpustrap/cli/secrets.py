@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 from gpustrap.errors import GpustrapError, Problem
@@ -39,7 +40,7 @@ def read_secrets(
     """Collect the passwords of this run. The sudo password defaults to the SSH password.
 
     Raises:
-        GpustrapError: A file descriptor cannot be read.
+        GpustrapError: A file descriptor cannot be read or is empty, or there is no terminal to ask on.
     """
     from gpustrap.model.node import Secrets
 
@@ -47,17 +48,35 @@ def read_secrets(
     ssh_env, become_env = _taken.pop(SSH_VARIABLE, None), _taken.pop(BECOME_VARIABLE, None)
     ssh = _from_fd(password_fd, "--password-fd") if password_fd is not None else ssh_env
     if ask_password:
-        ssh = getpass.getpass("SSH password: ")
+        ssh = _ask("SSH password: ", "--ask-password", "--password-fd")
     become = _from_fd(become_password_fd, "--become-password-fd") if become_password_fd is not None else become_env
     if ask_become:
-        become = getpass.getpass("sudo password (empty: the SSH password): ") or None
+        prompt = "sudo password (empty: the SSH password): "
+        become = _ask(prompt, "--ask-become-pass", "--become-password-fd") or None
     return Secrets(ssh_password=ssh, become_password=become if become is not None else ssh)
+
+
+def _ask(prompt: str, option: str, instead: str) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)  # it would show what is typed
+            return getpass.getpass(prompt)
+    except (getpass.GetPassWarning, EOFError) as error:
+        raise GpustrapError(
+            Problem(
+                code="no-terminal",
+                subject=f"option {option}",
+                message="there is no terminal to ask on",
+                exit_code=ExitCode.USAGE,
+                remedy=f"{instead} 3 3< file",
+            )
+        ) from error
 
 
 def _from_fd(descriptor: int, option: str) -> str:
     try:
         with os.fdopen(descriptor, encoding="utf-8", closefd=True) as stream:
-            return stream.readline().rstrip("\n")
+            password = stream.readline().rstrip("\n")
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise GpustrapError(
             Problem(
@@ -69,3 +88,14 @@ def _from_fd(descriptor: int, option: str) -> str:
                 remedy=f"open it in the shell, e.g. gpustrap … {option} 3 3< password-file",
             )
         ) from error
+    if not password:  # a login with it would only count as a failed one
+        raise GpustrapError(
+            Problem(
+                code="password-empty",
+                subject=f"option {option}",
+                message=f"descriptor {descriptor} is empty",
+                exit_code=ExitCode.USAGE,
+                remedy=f"put the password on its first line: gpustrap … {option} {descriptor} {descriptor}< file",
+            )
+        )
+    return password

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpustrap.errors import Problem
+from gpustrap.errors import GpustrapError, Problem
+from gpustrap.exitcodes import ExitCode
 from gpustrap.lab import images, inventory, preflight, state
 from gpustrap.lab.engine import Engine, refusal
 from gpustrap.lab.manager import DEFAULT_LAB, Lab, LabNode, NodeSpec, Status, all_statuses
@@ -52,11 +54,31 @@ def up(
 
 
 def down(lab: str = DEFAULT_LAB, progress: Progress = silent) -> tuple[str, ...]:
-    """Remove a lab, also what a crash left of it, and its nodes from the sites they were written to."""
+    """Remove a lab, also what a crash left of it, and its nodes from the sites they were written to.
+
+    Raises:
+        GpustrapError: There is no such lab.
+    """
     laboratory = Lab(lab)
+    known = sorted({one.lab for one in all_statuses()} | set(state.labs()))
     for root in laboratory.sites():
         inventory.remove(Site(root))
-    return laboratory.down(progress)
+    gone = laboratory.down(progress)
+    if not gone and lab not in known:
+        raise GpustrapError(_no_such_lab(lab, known))
+    return gone
+
+
+def _no_such_lab(lab: str, known: Sequence[str]) -> Problem:
+    near = next(iter(difflib.get_close_matches(lab, known, n=1)), "")
+    return Problem(
+        code="lab-no-such-lab",
+        subject=f"lab {lab}",
+        message="there is no such lab" + (f"; did you mean {near}?" if near else ""),
+        exit_code=ExitCode.USAGE,
+        evidence=f"labs: {', '.join(known) or 'none'}",
+        remedy=f"gpustrap lab down --lab {near}" if near else "gpustrap lab status",
+    )
 
 
 def down_all(progress: Progress = silent) -> tuple[str, ...]:
@@ -73,7 +95,15 @@ def status() -> tuple[Status, ...]:
 
 
 def shell(node: str, lab: str = DEFAULT_LAB, *, terminal: bool = True) -> int:
-    """Open a root shell in a node on this terminal and give its exit status."""
+    """Open a root shell in a node on this terminal and give its exit status.
+
+    Raises:
+        GpustrapError: The node does not run, or runs in another lab.
+    """
+    labs = [one.lab for one in all_statuses() if one.name == node and one.state == "running"]
+    if labs and lab not in labs:
+        message, remedy = f"runs in lab {labs[0]}, not in lab {lab}", f"gpustrap lab shell {node} --lab {labs[0]}"
+        raise refusal("lab-no-such-node", f"node {node}", message, remedy=remedy)
     there = Lab(lab).node(node)
     flags = ("--interactive", "--tty") if terminal else ("--interactive",)
     return there.engine.interactive(("exec", *flags, "--workdir=/root", there.container, "bash", "--login"))

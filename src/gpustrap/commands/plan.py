@@ -30,12 +30,14 @@ class Planned:
         changes: What the new lock has that the old one had not; a line for a person each.
         problems: Refusals, and nodes that could not be asked. Their old entries stay.
         lock: The new lock; not written with ``check``.
+        written: The lock was written: it is not what it was.
     """
 
     nodes: Mapping[str, NodeLock]
     changes: tuple[str, ...]
     problems: tuple[Problem, ...]
     lock: Lock
+    written: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
@@ -89,11 +91,12 @@ def plan(
     entries = stay | {name: _settled(before.get(name), entry) for name, entry in planned.items()}
     lock = Lock(tool=f"gpustrap {__version__}", catalog=catalog.digest, nodes=entries)
     changes = diff_locks(old, lock)
+    written = not check and lock != old and bool(entries or old)
     if check and entries != before:
         problems.append(_stale(site))
-    elif not check and lock != old and (entries or old):
+    elif written:
         write_lock(site, lock)
-    return Planned(planned, changes, tuple(problems), lock)
+    return Planned(planned, changes, tuple(problems), lock, written)
 
 
 def _decide(

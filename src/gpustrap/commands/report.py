@@ -22,6 +22,7 @@ from gpustrap.report import run_report
 from gpustrap.report.bundle import Bundle
 from gpustrap.site.access import load_access
 from gpustrap.site.facts_cache import load_facts
+from gpustrap.site.inventory import require_site
 from gpustrap.site.lockfile import read_lock
 
 SUMMARY = "summary.json"
@@ -33,10 +34,11 @@ def find_run(site: Site, run: str | None) -> tuple[Path, RunSummary]:
     """A run by its id or an unambiguous beginning of it; the last one when there is no id.
 
     Raises:
-        GpustrapError: run-unknown, run-ambiguous, run-unreadable, no-runs.
+        GpustrapError: no-site, run-unknown, run-ambiguous, run-unreadable, no-runs.
     """
     known = list_runs(site)
     if not known:
+        require_site(site)
         raise GpustrapError(_refuse("no-runs", "this site has had no run yet", remedy="gpustrap apply"))
     found = known[-1:] if run is None else [d for d in known if d.name.startswith(run)]
     if len(found) != 1:

@@ -11,6 +11,7 @@ from gpustrap.model.lock import Lock
 from gpustrap.model.run import Outcome, RunSummary
 from gpustrap.report import run_report, run_text
 from gpustrap.report.escape import one_line
+from gpustrap.report.next_step import next_step
 from gpustrap.report.view import view_run
 
 
@@ -35,5 +36,5 @@ def render(summary: RunSummary, lock: Lock | None, directory: Path) -> Renderabl
         text = (
             f"{', '.join(well)} now {counts} as incomplete until a whole apply. Next: gpustrap apply {' '.join(well)}"
         )
-        parts.append(Text(one_line(text)))
+        parts.append(Text(next_step(one_line(text))))
     return Group(*parts)

@@ -12,6 +12,7 @@ from rich.text import Text
 from gpustrap.model.drift import LOCK, NodeDrift
 from gpustrap.model.ledger import DriftItem
 from gpustrap.report.escape import one_line
+from gpustrap.report.next_step import next_step
 from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
 
@@ -27,7 +28,8 @@ def render(nodes: Sequence[NodeDrift]) -> RenderableType:
         parts += [Text(), _table(items)]
     drifted = [node.node for node in nodes if node.items]
     if drifted:
-        parts += [Text(), Text.assemble(("Next: ", "bold"), f"gpustrap apply {' '.join(map(one_line, drifted))}")]
+        command = next_step(f"gpustrap apply {' '.join(map(one_line, drifted))}")
+        parts += [Text(), Text.assemble(("Next: ", "bold"), command)]
     return Group(*parts)
 
 

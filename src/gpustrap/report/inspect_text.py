@@ -13,6 +13,7 @@ from rich.text import Text
 from gpustrap.model.attention import CONTAINERS, Finding, attention, duration, nearly_full
 from gpustrap.model.facts import Facts, FilesystemFacts, PciFacts
 from gpustrap.report.escape import one_line
+from gpustrap.report.next_step import next_step
 from gpustrap.report.view import counted
 
 VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel", "1a03": "ASPEED", "102b": "Matrox", "1234": "QEMU"}
@@ -126,7 +127,7 @@ def _attention(findings: tuple[Finding, ...]) -> RenderableType:
     for finding in findings[:MOST]:
         table.add_row("  [yellow]![/yellow]", Text(one_line(finding.message), overflow="fold"))
         if finding.remedy:
-            table.add_row("", Text.assemble(("Next: ", "bold"), one_line(finding.remedy), overflow="fold"))
+            table.add_row("", Text.assemble(("Next: ", "bold"), next_step(one_line(finding.remedy)), overflow="fold"))
     if len(findings) > MOST:
         table.add_row("", f"and {len(findings) - MOST} more: gpustrap inspect --format json")
     return table

@@ -12,14 +12,23 @@ from rich.text import Text
 from gpustrap.model.lock import Choice, NodeLock
 
 
-def render(nodes: Mapping[str, NodeLock], changes: Iterable[str]) -> RenderableType:
-    """Nodes with the same plan share a table, so that a rack of equal machines is one."""
+def render(nodes: Mapping[str, NodeLock], changes: Iterable[str], *, complete: bool = True) -> RenderableType:
+    """Nodes with the same plan share a table, so that a rack of equal machines is one.
+
+    Args:
+        nodes: The plans.
+        changes: What they change.
+        complete: Every node has a plan; only then can it be said that nothing changes.
+    """
     alike: dict[tuple[Choice, ...], list[str]] = {}
     for name in sorted(nodes):
         alike.setdefault(nodes[name].choices, []).append(name)
     parts: list[RenderableType] = [_table(names, choices) for choices, names in alike.items()]
     lines = list(changes)
-    parts += [Text(line) for line in (["Changes:", *(f"  {c}" for c in lines)] if lines else ["Nothing changes."])]
+    if lines:
+        parts += [Text("Changes:"), *(Text(f"  {line}") for line in lines)]
+    elif complete:
+        parts.append(Text("Nothing changes."))
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpustrap.report.escape import one_line, visible
+from gpustrap.report.next_step import next_step
 from gpustrap.report.verify_text import STYLES, mark
 from gpustrap.report.view import NodeView, RunView, duration
 
@@ -28,7 +29,7 @@ def render(view: RunView) -> RenderableType:
     if view.steps:
         parts += [Text(), Text("Next steps", style="bold")]
         parts += [
-            Text.assemble("  ", (one_line(s.node), "bold"), f" {one_line(s.what)}\n    {one_line(s.step)}")
+            Text.assemble("  ", (one_line(s.node), "bold"), f" {one_line(s.what)}\n    {next_step(one_line(s.step))}")
             for s in view.steps
         ]
     return Group(*parts)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.report.escape import one_line, visible
+from gpustrap.report.next_step import next_step
 from gpustrap.report.view import VERDICT_TONES, Tone, counted, duration
 
 STYLES: dict[Tone, str] = {"good": "green", "warn": "yellow", "bad": "red", "idle": "dim"}
@@ -66,4 +67,4 @@ def _problem(check: Check) -> Iterable[Text]:
     if len(lines) > EVIDENCE_LINES:
         yield Text(f"    │ … {counted(len(lines) - EVIDENCE_LINES, 'more line')}", style="dim")
     if check.remedy:
-        yield Text.assemble("    ", ("Next:", "bold"), f" {one_line(check.remedy)}")
+        yield Text.assemble("    ", ("Next:", "bold"), f" {next_step(one_line(check.remedy))}")

@@ -42,10 +42,7 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
     Raises:
         GpustrapError: With every problem of the inventory that was found, exit code 2.
     """
-    if _is_checkout(site):
-        raise GpustrapError(_checkout(site))
-    if not site.inventory.is_dir():
-        raise GpustrapError(_no_site(site))
+    require_site(site)
     answer = _ask(site, list(patterns or ()), limit)
     hosts = answer["hosts"]
     findings = [from_failure(f) for f in answer["failures"]]
@@ -58,6 +55,18 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
     if problems:
         raise GpustrapError(*problems)
     return tuple(_node(host) for host in hosts)
+
+
+def require_site(site: Site) -> None:
+    """Refuse a directory that is no site.
+
+    Raises:
+        GpustrapError: no-site.
+    """
+    if _is_checkout(site):
+        raise GpustrapError(_checkout(site))
+    if not site.inventory.is_dir():
+        raise GpustrapError(_no_site(site))
 
 
 def _ask(site: Site, patterns: list[str], limit: str | None) -> dict[str, Any]:
