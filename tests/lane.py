@@ -122,13 +122,13 @@ def count(step: Step, code: int, junit: Path, seconds: float) -> Tally:
 
 
 def streams(options: argparse.Namespace) -> tuple[list[Step], list[Step]]:
-    """What runs side by side: what needs the processor, and what mostly waits for lab nodes."""
+    """What runs side by side; the lab tests, which mostly wait, take as long as all the rest."""
     if options.slow:
         return [], [slow(options.slow)]
     if options.only:
         return (list(LINT), []) if options.only == "lint" else ([], [MOLECULE])
-    nodes = [] if options.no_lab else [MOLECULE, LAB]
-    return [*LINT, *SUITES], nodes
+    steps = [*LINT, *SUITES]
+    return (steps, []) if options.no_lab else ([*steps, MOLECULE], [LAB])
 
 
 def containers_missing() -> list[str]:
