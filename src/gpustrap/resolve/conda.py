@@ -76,6 +76,10 @@ def _custom(inputs: Inputs, url: str) -> Installer:
     if not version:
         message = "the version of the installer cannot be read from gpustrap_conda_installer_url"
         problems.append(inputs.problem("version-missing", message, "set gpustrap_conda_version"))
+    if in_name and version != in_name["version"]:
+        message = f"gpustrap_conda_version is {version}, but gpustrap_conda_installer_url names {in_name['version']}"
+        remedy = "leave gpustrap_conda_version out, or give the URL and the checksum of that version"
+        problems.append(inputs.problem("version-mismatch", message, remedy))
     return version, url, request.conda_installer_sha256 or "", problems
 
 
