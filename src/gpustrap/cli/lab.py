@@ -97,7 +97,10 @@ def down(
 
     with progress("lab down") as say:
         gone = commands.down_all(say) if everything else commands.down(lab, say)
-    stderr.print(clean(f"Removed: {', '.join(gone) or 'no nodes'}"))
+    if gone or everything:
+        stderr.print(clean(f"Removed: {', '.join(gone) or 'nothing'}"))
+    else:
+        stderr.print(clean(f"Nothing to remove of lab {lab}. Labs here: {', '.join(commands.labs()) or 'none'}"))
 
 
 @lab_app.command(epilog=examples("gpustrap lab status", "gpustrap lab status --format json"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpustrap.errors import GpustrapError, Problem
-from gpustrap.exitcodes import ExitCode
+from gpustrap.errors import Problem
 from gpustrap.lab import images, inventory, preflight, state
 from gpustrap.lab.engine import Engine, refusal
 from gpustrap.lab.manager import DEFAULT_LAB, Lab, LabNode, NodeSpec, Status, all_statuses
@@ -56,37 +54,24 @@ def up(
 def down(lab: str = DEFAULT_LAB, progress: Progress = silent) -> tuple[str, ...]:
     """Remove a lab, also what a crash left of it, and its nodes from the sites they were written to.
 
-    Raises:
-        GpustrapError: There is no such lab.
+    A lab that is not there is no error: scripts take down before they put up.
     """
     laboratory = Lab(lab)
-    known = sorted({one.lab for one in all_statuses()} | set(state.labs()))
     for root in laboratory.sites():
         inventory.remove(Site(root))
-    gone = laboratory.down(progress)
-    if not gone and lab not in known:
-        raise GpustrapError(_no_such_lab(lab, known))
-    return gone
-
-
-def _no_such_lab(lab: str, known: Sequence[str]) -> Problem:
-    near = next(iter(difflib.get_close_matches(lab, known, n=1)), "")
-    return Problem(
-        code="lab-no-such-lab",
-        subject=f"lab {lab}",
-        message="there is no such lab" + (f"; did you mean {near}?" if near else ""),
-        exit_code=ExitCode.USAGE,
-        evidence=f"labs: {', '.join(known) or 'none'}",
-        remedy=f"gpustrap lab down --lab {near}" if near else "gpustrap lab status",
-    )
+    return laboratory.down(progress)
 
 
 def down_all(progress: Progress = silent) -> tuple[str, ...]:
     """Remove every lab of this machine, also what crashes left, and the images of nodes."""
     preflight.require()
-    labs = sorted({one.lab for one in all_statuses()} | set(state.labs()))
-    gone = [f"{lab}/{node}" for lab in labs for node in down(lab, progress)]
+    gone = [f"{lab}/{node}" for lab in labs() for node in down(lab, progress)]
     return (*gone, *images.remove_all(Engine.start()))
+
+
+def labs() -> tuple[str, ...]:
+    """The names of the labs of this machine."""
+    return tuple(sorted({one.lab for one in all_statuses()} | set(state.labs())))
 
 
 def status() -> tuple[Status, ...]:
@@ -100,9 +85,9 @@ def shell(node: str, lab: str = DEFAULT_LAB, *, terminal: bool = True) -> int:
     Raises:
         GpustrapError: The node does not run, or runs in another lab.
     """
-    labs = [one.lab for one in all_statuses() if one.name == node and one.state == "running"]
-    if labs and lab not in labs:
-        message, remedy = f"runs in lab {labs[0]}, not in lab {lab}", f"gpustrap lab shell {node} --lab {labs[0]}"
+    where = [one.lab for one in all_statuses() if one.name == node and one.state == "running"]
+    if where and lab not in where:
+        message, remedy = f"runs in lab {where[0]}, not in lab {lab}", f"gpustrap lab shell {node} --lab {where[0]}"
         raise refusal("lab-no-such-node", f"node {node}", message, remedy=remedy)
     there = Lab(lab).node(node)
     flags = ("--interactive", "--tty") if terminal else ("--interactive",)
