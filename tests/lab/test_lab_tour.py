@@ -43,5 +43,5 @@ def test_the_tour_can_be_interrupted_and_run_again(lab: Lab, tour: Path) -> None
     assert second.returncode == 0, said[-4000:]
     assert "2 nothing to change; 2 verified" in said
     assert "node1  ✗ 3 differences" in said
-    assert said.count("simulated") > 3
+    assert said.lower().count("simulated") > 5
     assert (tour / "site/.gpustrap/runs").is_dir()
