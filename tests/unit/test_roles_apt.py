@@ -182,7 +182,7 @@ def test_lists_age_by_apts_scratch_directory(tmp_path):
     assert not apt.lists_are_fresh(0, str(tmp_path))
     partial = tmp_path / "var/lib/apt/lists/partial"
     partial.mkdir(parents=True)
-    (partial.parent / "deb.debian.org_debian_dists_trixie_main_binary-amd64_Packages").touch()
+    (partial.parent / "mirror.example_debian_dists_trixie_main_binary-amd64_Packages").touch()
     born = partial.stat().st_mtime
     assert apt.lists_are_fresh(born + 60, str(tmp_path))
     assert not apt.lists_are_fresh(born + 7200, str(tmp_path))
