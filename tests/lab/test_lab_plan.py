@@ -57,7 +57,7 @@ def test_a_plan_is_stable_until_something_changes(
     assert plan(site, "--check")[0] == 3
     assert site.lock.read_bytes() == before
     code, data, _ = plan(site)
-    assert (code, data["changes"]) == (0, [f"~ {node.name}: docker_users none -> ubuntu"])
+    assert (code, data["changes"]) == (0, [f"~ {node.name}: docker_users: + ubuntu"])
 
     variables.write_text("gpustrap_dokcer: true\n")
     code, _, said = plan(site)
