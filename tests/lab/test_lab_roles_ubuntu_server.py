@@ -77,7 +77,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(lab, tmp_path_factory) -> Server:
-    [node] = lab.up([NodeSpec("roles-u", "debian12")])
+    [node] = lab.up([NodeSpec("server", "debian12")])
     return Server(node, tmp_path_factory.mktemp("u"))
 
 
