@@ -156,8 +156,9 @@ def _apply(run: _Run, nodes: Sequence[Node], patterns: Sequence[str] | None, lim
         raise GpustrapError(problem.no_lock(run.site))
     ready = _survey(run, free, lock, unplanned)
     if not run.options.check:
-        ask: Any = {"secrets": run.secrets, "forks": run.options.forks, "progress": run.progress}
-        opened = open_ledgers(run.site, ready, run.id, **ask)
+        opened = open_ledgers(
+            run.site, ready, run.id, secrets=run.secrets, forks=run.options.forks, progress=run.progress
+        )
         run.open_before = opened.before
         for name, error in opened.failed.items():
             run.refuse(name, error.problems)
@@ -321,8 +322,15 @@ def _release(run: _Run, nodes: Sequence[Node]) -> None:
     """Nothing was begun on these nodes, so no run stays open there that was not open before."""
     if not nodes or run.options.check:
         return
-    ask = {"secrets": run.secrets, "forks": run.options.forks, "progress": run.progress}
-    failed = release_ledgers(run.site, nodes, run.id, run.open_before, **ask)  # type: ignore[arg-type]
+    failed = release_ledgers(
+        run.site,
+        nodes,
+        run.id,
+        run.open_before,
+        secrets=run.secrets,
+        forks=run.options.forks,
+        progress=run.progress,
+    )
     for error in failed.values():
         run.problems += error.problems
 

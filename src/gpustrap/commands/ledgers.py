@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -150,14 +151,12 @@ def close_ledgers(
     Returns:
         The nodes whose ledger could not be stored, or is not whole.
     """
-    ask = {"secrets": secrets, "forks": forks, "progress": progress}
-    old = ask_verb(site, [n for n in nodes if not complete[n.name]], "ledger-read", **ask)  # type: ignore[arg-type]
-    states = ask_verb(
-        site,
+    ask = partial(ask_verb, site, secrets=secrets, forks=forks, progress=progress)
+    old = ask([n for n in nodes if not complete[n.name]], "ledger-read")
+    states = ask(
         nodes,
         "observe",
         lambda node: {"resources": [{"kind": str(c.kind), "name": c.name} for c in claims.get(node.name, ())]},
-        **ask,  # type: ignore[arg-type]
     )
     failed: dict[str, GpustrapError] = {}
     ledgers: dict[str, Ledger] = {}
@@ -177,12 +176,10 @@ def close_ledgers(
             continue
         if unread:
             failed[node.name] = GpustrapError(_unread(node.name, unread))
-    stored = ask_verb(
-        site,
+    stored = ask(
         [n for n in nodes if n.name in ledgers],
         "ledger-close",
         lambda node: {"ledger": ledgers[node.name].model_dump(mode="json")},
-        **ask,  # type: ignore[arg-type]
     )
     return failed | _errors(stored)
 
