@@ -4,13 +4,18 @@
 set -eu
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv/bin:$PATH
-TOUR=${1:-$PWD/.demo} # a directory of its own: it is removed at the start
+TOUR=${1:-$PWD/.demo} # a directory of its own: what an earlier tour left there is removed
+MARK=$TOUR/.made-by-the-tour
 LAB=${2:-demo}
 SITE=$TOUR/site
 export GPUSTRAP_SITE="$SITE"
 # What to type after the tour, from this directory. Whoever came through sudo or is no root needs it then, too.
 if [ -n "${SUDO_USER:-}" ] || [ "$(id -u)" != 0 ]; then sudo="sudo "; else sudo=""; fi
 TYPE="${sudo}.venv/bin/gpustrap"
+if [ -e "$TOUR" ] && [ ! -e "$MARK" ]; then
+    echo "$TOUR is there and was not made by this tour, so it is left alone. Move it away, or name another directory." >&2
+    exit 2
+fi
 started=$(date +%s)
 step=0 steps=11
 
@@ -44,6 +49,8 @@ trap 'printf "\nStopped. Run ./run demo again whenever you like, or remove the n
 say "A site, and two fresh lab nodes (Debian 13 and 12; the first time, building their images takes two minutes)"
 gpustrap lab down --lab "$LAB" >/dev/null 2>&1 || true
 rm -rf "$TOUR"
+mkdir -p "$TOUR"
+touch "$MARK"
 echo "\$ gpustrap init $SITE"
 said=$(gpustrap init "$SITE" 2>&1) || { echo "$said" >&2; exit 1; }
 echo "$said" | sed -e '/^Next/,$d' -e '/^$/d' # what comes next, the tour shows

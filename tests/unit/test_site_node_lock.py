@@ -55,3 +55,20 @@ def test_a_holder_that_was_killed_holds_nothing(tmp_path: Path) -> None:
         holder.send_signal(signal.SIGKILL)
     with hold_nodes(site, ["n1"], "r3") as after:
         assert after == {}
+
+
+FEW_FILES = """
+import resource, sys
+from pathlib import Path
+from gpustrap.model.site import Site
+from gpustrap.site.node_lock import hold_nodes
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+with hold_nodes(Site(Path(sys.argv[1])), [f"n{i}" for i in range(200)], "r") as busy:
+    assert busy == {}
+"""
+
+
+def test_a_rack_has_more_nodes_than_the_shell_allows_open_files(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FEW_FILES, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from gpustrap.model.site import Site
 
 FILE = "lock"
+OTHER_FILES = 512  # connections, logs, Ansible
 
 
 @contextmanager
@@ -29,6 +31,7 @@ def hold_nodes(site: Site, names: Sequence[str], run_id: str) -> Iterator[dict[s
         The nodes that another apply holds, and what it said of itself.
     """
     busy: dict[str, str] = {}
+    _make_room(len(names))
     with ExitStack() as held:
         for name in names:
             path = site.node(name) / FILE
@@ -44,6 +47,15 @@ def hold_nodes(site: Site, names: Sequence[str], run_id: str) -> Iterator[dict[s
                 os.ftruncate(file, 0)
                 os.write(file, _mark(run_id))
         yield busy
+
+
+def _make_room(locks: int) -> None:
+    """A rack of a thousand nodes needs more open files than the usual soft limit of 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = locks + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _mark(run_id: str) -> bytes:
