@@ -93,7 +93,7 @@ say "The report"
 expect 0 gpustrap report --html
 cat <<EOF
 
-Done in $(($(date +%s) - started)) seconds. Stand-ins of the lab are marked "simulated" in all of the above.
+Done in $(($(date +%s) - started)) seconds. What rests on a stand-in of the lab is marked "simulated" above.
 From $PWD:
   look around:   $TYPE lab shell --lab $LAB node1
   ask again:     $TYPE drift --site '$SITE'
