@@ -56,7 +56,7 @@ def options(role: str):
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_plan_fits_the_role(role, request_):
-    lock = plan_node("n1", FACTS, Request.model_validate(request_), load_catalog())
+    lock = plan_node("n1", FACTS, Request.model_validate(request_), load_catalog()).lock
     assert isinstance(lock, NodeLock), lock
     result = ArgumentSpecValidator(options(role)).validate(lock.roles[role])
     assert result.error_messages == []

@@ -13,7 +13,7 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.request import Request
 from gpustrap.resolve.digests import request_digest, system_digest
-from gpustrap.resolve.plan import plan_node
+from gpustrap.resolve.plan import COMPONENTS, plan_node
 from gpustrap.site.lockfile import dump_lock
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -66,8 +66,7 @@ def text(node: NodeLock) -> str:
 
 
 def planned(system: Facts, request: Request, **more: Any) -> NodeLock | None:
-    result = plan_node("n1", system, request, load_catalog(), **more)
-    return result if isinstance(result, NodeLock) else None
+    return plan_node("n1", system, request, load_catalog(), **more).lock
 
 
 def with_packages(system: Facts, **change: dict[str, str]) -> Facts:
@@ -104,7 +103,7 @@ def test_locked_choices_stay_until_upgrade(system: Facts, request: Request, seed
     kept = planned(later, request, keep=first)
     assert kept is not None
     assert kept.roles == first.roles
-    upgraded = planned(later, request, keep=first, upgrade=True)
+    upgraded = planned(later, request, keep=first, upgrade=COMPONENTS)
     assert upgraded is not None
     for package in upgraded.roles.get("docker", {}).get("docker_packages", []):
         assert package["version"] == newer[package["name"]]

@@ -5,14 +5,25 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter
 
+from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema import Catalog, CondaInstaller, Distro, Docker, Server
+from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
+from gpustrap.catalog.schema_stack import (
+    CdiSupport,
+    ContainerToolkit,
+    ControllerPython,
+    DriverPackages,
+    Repository,
+    Wheel,
+)
 
 DIRECTORY = Path(__file__).parent
+R = TypeVar("R", bound=Row)
 
 
 @cache
@@ -22,13 +33,30 @@ def load_catalog() -> Catalog:
     for path in sorted(DIRECTORY.glob("*.yml")):
         content = path.read_bytes()
         digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    gpus, containers, server = _read("gpus"), _read("containers"), _read("server")
     return Catalog(
-        distros=TypeAdapter(tuple[Distro, ...]).validate_python(_read("distros")),
-        docker=Docker.model_validate(_read("docker")),
-        conda=TypeAdapter(tuple[CondaInstaller, ...]).validate_python(_read("conda")),
-        server=Server.model_validate(_read("server")),
+        architectures=_rows(Architecture, gpus["architectures"]),
+        id_ranges=_rows(IdRange, gpus["id_ranges"]),
+        gpus=_rows(Gpu, gpus["gpus"]),
+        drivers=_rows(DriverBranch, _read("drivers")),
+        cuda=Cuda.model_validate(_read("cuda")),
+        libraries=_rows(Library, _read("libraries")),
+        distros=_rows(Distro, _read("distros")),
+        repositories=_rows(Repository, _read("repositories")),
+        driver_packages=_rows(DriverPackages, _read("packages")),
+        docker=Docker.model_validate(containers["docker"]),
+        container_toolkit=ContainerToolkit.model_validate(containers["toolkit"]),
+        cdi=_rows(CdiSupport, containers["cdi"]),
+        wheels=_rows(Wheel, _read("frameworks")),
+        controllers=_rows(ControllerPython, server.pop("controllers")),
+        conda=_rows(CondaInstaller, _read("conda")),
+        server=Server.model_validate(server),
         digest=f"sha256:{digest.hexdigest()}",
     )
+
+
+def _rows(kind: type[R], data: Any) -> tuple[R, ...]:  # noqa: ANN401 - pydantic gives it its type
+    return TypeAdapter(tuple[kind, ...]).validate_python(data)  # type: ignore[valid-type]
 
 
 def _read(name: str) -> Any:  # noqa: ANN401 - pydantic gives it its type

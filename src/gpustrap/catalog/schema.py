@@ -7,29 +7,48 @@ from typing import Literal
 
 from pydantic import Field
 
+from gpustrap.catalog.row import Row
+from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
+from gpustrap.catalog.schema_stack import (
+    CdiSupport,
+    ContainerToolkit,
+    ControllerPython,
+    DriverPackages,
+    Repository,
+    Wheel,
+)
 from gpustrap.model.base import Frozen
 
-Confidence = Literal["verified", "recalled"]
 Origin = Literal["distribution", "upstream"]
 
 
-class Row(Frozen):
-    """What every row has."""
-
-    source: str = Field(min_length=10)
-    checked: str = Field(pattern=r"^20\d\d-\d\d-\d\d$")
-    confidence: Confidence
-
-
 class Distro(Row):
-    """A supported distribution; ``id`` and ``version_id`` are os-release's."""
+    """A supported distribution; ``id`` and ``version_id`` are os-release's.
+
+    Attributes:
+        aliases: Ids of rebuilds whose packages and kernels are the same; the RHEL family only.
+        version_id: Of the RHEL family, only the major version counts.
+        nvidia: What NVIDIA calls it in its repositories: ``ubuntu2404``.
+        archive: Its own archive, a name in repositories.yml.
+        python: Its python3, major and minor.
+        kernel_ga: The kernel it came with, major and minor; empty where there is only one line of kernels.
+        kernel_hwe: What the flavour of its later kernels ends with: ``-hwe-24.04``; empty where there is none.
+        docker_packages: What its own docker consists of; empty where it has none.
+    """
 
     id: str
     version_id: str
     codename: str
     name: str
+    family: Literal["debian", "redhat"]
+    aliases: tuple[str, ...] = ()
+    nvidia: str
+    archive: str
+    python: str
+    kernel_ga: str = ""
+    kernel_hwe: str = ""
     time_sync: str
-    docker_packages: tuple[str, ...] = Field(min_length=1)
+    docker_packages: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -40,6 +59,11 @@ class Distro(Row):
     def row(self) -> str:
         """How the source of a choice names this row."""
         return f"catalog: distros, {self.key}"
+
+    def is_called(self, os_id: str, version_id: str) -> bool:
+        """Whether os-release's id and version mean this row."""
+        version = version_id.partition(".")[0] if self.family == "redhat" else version_id
+        return os_id in {self.id, *self.aliases} and version == self.version_id
 
     def fill(self, template: str) -> str:
         """Put this distribution's id, version_id and codename into a template."""
@@ -70,7 +94,7 @@ class DockerConflicts(Row):
 
 
 class Docker(Frozen):
-    """docker.yml."""
+    """docker, in containers.yml."""
 
     upstream: DockerUpstream
     conflicts: DockerConflicts
@@ -119,15 +143,53 @@ class Catalog:
         digest: ``sha256:…`` of the files it was read from.
     """
 
+    architectures: tuple[Architecture, ...]
+    id_ranges: tuple[IdRange, ...]
+    gpus: tuple[Gpu, ...]
+    drivers: tuple[DriverBranch, ...]
+    cuda: Cuda
+    libraries: tuple[Library, ...]
     distros: tuple[Distro, ...]
+    repositories: tuple[Repository, ...]
+    driver_packages: tuple[DriverPackages, ...]
     docker: Docker
+    container_toolkit: ContainerToolkit
+    cdi: tuple[CdiSupport, ...]
+    wheels: tuple[Wheel, ...]
+    controllers: tuple[ControllerPython, ...]
     conda: tuple[CondaInstaller, ...]
     server: Server
     digest: str
 
     def distro(self, os_id: str, version_id: str) -> Distro | None:
         """The row of a distribution."""
-        return next((d for d in self.distros if (d.id, d.version_id) == (os_id, version_id)), None)
+        return next((d for d in self.distros if d.is_called(os_id, version_id)), None)
+
+    def architecture(self, name: str) -> Architecture:
+        """A GPU generation that another row names.
+
+        Raises:
+            KeyError: The catalog is broken; a guard test holds every reference.
+        """
+        return next(a for a in self.architectures if a.name == name)
+
+    def boards(self, device: str, subsystem: str = "") -> tuple[Gpu, ...]:
+        """The boards a PCI device id may be: several where an id is shared and the subsystem does not tell."""
+        found = tuple(g for g in self.gpus if device in g.ids)
+        exact = tuple(g for g in found if g.subsystem == subsystem)
+        return exact or tuple(g for g in found if not g.subsystem) or found
+
+    def id_range(self, device: str) -> IdRange | None:
+        """The documented range of an id that no board has."""
+        return next((r for r in self.id_ranges if r.first <= device <= r.last), None)
+
+    def driver(self, branch: str) -> DriverBranch | None:
+        """The row of a driver branch."""
+        return next((d for d in self.drivers if d.branch == branch), None)
+
+    def repository(self, name: str, architecture: str) -> Repository | None:
+        """The row of a repository for a machine architecture."""
+        return next((r for r in self.repositories if r.name == name and r.architecture in {"", architecture}), None)
 
     def installer(self, distribution: str, architecture: str) -> CondaInstaller | None:
         """The row of a conda installer."""

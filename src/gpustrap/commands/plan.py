@@ -16,7 +16,7 @@ from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import Progress, silent
 from gpustrap.model.site import Site
-from gpustrap.resolve.plan import plan_node
+from gpustrap.resolve.plan import COMPONENTS, plan_node
 from gpustrap.site.inventory import load_nodes
 from gpustrap.site.lockfile import diff_locks, read_lock, write_lock
 
@@ -115,11 +115,10 @@ def _decide(
             problems += facts.problems
             continue
         keep = before.get(node.name)
-        entry = plan_node(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
-        if isinstance(entry, NodeLock):
-            planned[node.name] = entry
-        else:
-            problems += entry
+        decided = plan_node(node.name, facts, node.request, catalog, keep=keep, upgrade=COMPONENTS if upgrade else ())
+        problems += decided.problems
+        if decided.lock:
+            planned[node.name] = decided.lock
     return planned, problems
 
 

@@ -20,6 +20,7 @@ class OsFacts(FromNode):
     architecture: str = Field(description="uname -m, e.g. x86_64")
     hostname: str = ""
     timezone: str | None = None
+    python: str = Field(default="", description="version of the Python the probe ran under, e.g. 3.11.2")
 
 
 class KernelFacts(FromNode):
@@ -27,6 +28,7 @@ class KernelFacts(FromNode):
 
     running: str
     installed: tuple[str, ...] = Field(default=(), description="from /boot/vmlinuz-*")
+    headers: tuple[str, ...] = Field(default=(), description="kernels of which modules can be built: build/ is there")
     modules_loadable: bool | None = Field(default=None, description="whether /proc/modules exists")
     cmdline: str = ""
 
@@ -74,7 +76,40 @@ class PciFacts(FromNode):
     link_speed: float | None = None
     link_speed_max: float | None = None
     bars: tuple[int, ...] = ()
+    bars_unassigned: int = Field(default=0, description="memory BARs the firmware gave no address")
     numa_node: int | None = None
+    bridges: tuple[str, ...] = Field(default=(), description="addresses of the bridges above it, the root port first")
+    iommu_type: str | None = Field(default=None, description="of its group: DMA, DMA-FQ, identity; None: no IOMMU")
+
+
+class BridgeFacts(FromNode):
+    """A PCI bridge above one of those devices; speeds in GT/s."""
+
+    address: str
+    vendor: str = ""
+    device: str = ""
+    link_width: int | None = None
+    link_width_max: int | None = None
+    link_speed_max: float | None = None
+    acs_redirect: bool | None = Field(default=None, description="ACS sends peer-to-peer traffic up; needs root to read")
+
+
+class NvidiaFacts(FromNode):
+    """What runs of NVIDIA's driver now.
+
+    Attributes:
+        module: Version of the loaded module; empty where none is loaded.
+        flavour: Of the loaded module.
+        bound: PCI addresses the module drives, from /proc/driver/nvidia/gpus.
+        nvml: PCI addresses that nvidia-smi lists; None where it is not there or gave no list.
+        nvml_error: Its words where it failed or did not end in time.
+    """
+
+    module: str = ""
+    flavour: Literal["open", "proprietary"] | None = None
+    bound: tuple[str, ...] = ()
+    nvml: tuple[str, ...] | None = None
+    nvml_error: str = ""
 
 
 class SecureBootFacts(FromNode):
@@ -118,6 +153,12 @@ class PackageManagerFacts(FromNode):
     packages: dict[str, str] = Field(default_factory=dict, description="installed versions of the packages asked for")
     candidates: dict[str, str] = Field(default_factory=dict, description="candidate versions of the packages asked for")
     candidate_origins: dict[str, str] = Field(default_factory=dict, description="archive each candidate is from")
+    versions: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="every version of the packages asked for that can be had, newest first"
+    )
+    installed_origins: dict[str, str] = Field(
+        default_factory=dict, description="archive the installed version can be had from; absent: from none"
+    )
 
 
 class UnattendedUpgradesFacts(FromNode):
@@ -165,6 +206,8 @@ class Facts(FromNode):
     memory: MemoryFacts = MemoryFacts()
     filesystems: tuple[FilesystemFacts, ...] = ()
     pci: tuple[PciFacts, ...] = ()
+    bridges: tuple[BridgeFacts, ...] = ()
+    nvidia: NvidiaFacts = NvidiaFacts()
     secure_boot: SecureBootFacts = SecureBootFacts()
     package_manager: PackageManagerFacts = PackageManagerFacts()
     network: NetworkFacts = NetworkFacts()

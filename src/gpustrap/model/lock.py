@@ -20,6 +20,22 @@ class Choice(Frozen):
     simulated: bool = Field(default=False, description="rests on a stand-in of the lab")
 
 
+class LockedRepository(Frozen):
+    """A package repository that versions of the lock come from.
+
+    Attributes:
+        retention: ``kept``: superseded versions stay; ``superseded``: they go, so a locked version may be gone one day.
+        snapshot: A public archive of its past, with ``{time}`` for a UTC time as 20261130T000000Z; empty where none.
+    """
+
+    name: str
+    uri: str
+    fingerprints: tuple[str, ...] = Field((), description="primary keys it must be signed with; empty: the system's")
+    sha256: str = Field("", description="of the keyring package or key file, where it is pinned")
+    retention: Literal["kept", "superseded"]
+    snapshot: str = ""
+
+
 class NodeLock(Frozen):
     """Everything apply needs to know about one node."""
 
@@ -30,6 +46,10 @@ class NodeLock(Frozen):
     roles: dict[str, dict[str, Any]] = Field(
         description="role -> its variables (<role>_x), final values; roles run in site order"
     )
+    pending: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="the same for what is decided, but this gpustrap has no role for yet"
+    )
+    repositories: tuple[LockedRepository, ...] = ()
 
     @property
     def simulated(self) -> bool:

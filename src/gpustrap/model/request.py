@@ -21,6 +21,11 @@ class Proxy(Frozen):
     no_proxy: tuple[str, ...] = ()
 
 
+def _as_text(value: object) -> object:
+    """An unquoted whole number is as clear as a quoted one; a fraction is not: 12.10 is 12.1 to YAML."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _yaml_off(value: object) -> object:
     """YAML reads an unquoted ``off`` as false; nobody can know that."""
     return "off" if value is False else value
@@ -40,6 +45,43 @@ class Request(Frozen):
         False, description="Refuse password logins over SSH; only after key login has been proved"
     )
     proxy: Proxy = Field(Proxy(), description="Proxies for apt, docker and conda")
+
+    policy: Literal["stable", "latest"] = Field(
+        "stable",
+        description="stable: the long-term driver branch that fits all GPUs; latest: the newest production branch",
+    )
+    gpu: Literal["auto", "none"] = Field("auto", description="none plans the node without a GPU stack")
+    driver_branch: Annotated[str, BeforeValidator(_as_text)] = Field(
+        "auto", pattern=r"^(auto|\d{3})$", description='NVIDIA driver branch, e.g. "580"'
+    )
+    driver_flavour: Literal["auto", "open", "proprietary"] = Field("auto", description="Kernel module flavour")
+    driver_origin: Literal["auto", "distribution", "nvidia"] = Field(
+        "auto", description="Whose driver packages: the distribution's archive, or NVIDIA's repository"
+    )
+    driver_version: str | None = Field(
+        None, pattern=r"^\d{3}(\.\d+){1,2}$", description="Exact driver version, e.g. 580.178.04"
+    )
+    driver_mok: bool = Field(
+        False, description="Build modules under Secure Boot; a person enrols their key once at the node's console"
+    )
+    cuda_version: str = Field(
+        "auto", pattern=r"^(auto|none|\d+\.\d+)$", description='CUDA toolkit, e.g. "12.9"; none installs no toolkit'
+    )
+    cudnn: bool = Field(True, description="Install cuDNN beside the toolkit")
+    nccl: bool = Field(True, description="Install NCCL beside the toolkit")
+    nvidia_repository: str | None = Field(
+        None, description="Base URL of a mirror of NVIDIA's CUDA repositories; unset takes NVIDIA's own"
+    )
+    nvidia_key_fingerprints: tuple[str, ...] = Field(
+        (), description="Primary keys that mirror signs with; unset takes NVIDIA's own"
+    )
+    container_toolkit: bool = Field(True, description="Let docker's containers use the GPUs")
+    frameworks: tuple[Literal["jax", "tensorflow", "torch", "vllm"], ...] = Field(
+        ("torch",), description="Frameworks, each in a conda environment of its own"
+    )
+    pcie_width: Literal[1, 2, 4, 8, 16] | None = Field(
+        None, description="PCIe lanes every GPU should have; unset expects what the card itself has"
+    )
 
     docker: bool = Field(True, description="Install docker")
     docker_origin: Literal["distribution", "upstream"] = Field(

@@ -1,3 +1,12 @@
-"""The roles gpustrap has, in the order in which a site runs them."""
+"""The roles of a site, in the order in which it runs them."""
 
 ROLES: tuple[str, ...] = ("ubuntu_server", "docker", "conda")
+
+# Planned and locked, so that their variables are reserved; no role of this gpustrap installs them yet.
+PENDING_ROLES: tuple[str, ...] = (
+    "nvidia_driver",
+    "nvidia_fabric_manager",
+    "cuda_toolkit",
+    "nvidia_container_toolkit",
+    "ml_environments",
+)

@@ -86,7 +86,7 @@ def _custom(inputs: Inputs, url: str) -> Installer:
 def _known(inputs: Inputs, row: CondaInstaller | None) -> Installer:
     """The locked installer where it still fits the request, else the catalog's."""
     request = inputs.request
-    if not inputs.upgrade and inputs.same_request and inputs.kept("conda", "conda_version"):
+    if "conda" not in inputs.upgrade and inputs.same_request and inputs.kept("conda", "conda_version"):
         locked = (inputs.kept("conda", f"conda_{key}") for key in ("version", "installer_url", "installer_sha256"))
         version, url, checksum = map(str, locked)
         return version, url, checksum, []

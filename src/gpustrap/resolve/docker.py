@@ -94,7 +94,7 @@ def _packages(inputs: Inputs) -> Packages:
 
 
 def _kept_versions(inputs: Inputs) -> dict[str, str]:
-    if inputs.upgrade or inputs.kept("docker", "docker_origin") != inputs.request.docker_origin:
+    if "docker" in inputs.upgrade or inputs.kept("docker", "docker_origin") != inputs.request.docker_origin:
         return {}
     return {p["name"]: p["version"] for p in inputs.kept("docker", "docker_packages")}
 

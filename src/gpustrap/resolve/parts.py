@@ -9,7 +9,8 @@ from gpustrap.catalog.schema import Catalog, Distro
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
-from gpustrap.model.lock import Choice, NodeLock
+from gpustrap.model.lock import Choice, LockedRepository, NodeLock
+from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.model.request import Request
 
 
@@ -20,7 +21,8 @@ class Inputs:
     Attributes:
         keep: The node's entry in the lock, where it was made for the same system.
         same_request: That entry was made for the same request, too.
-        upgrade: Take the newest versions all the same.
+        upgrade: Components (``docker``, ``driver``, …) whose newest versions are taken all the same.
+        offline: There is no node to ask: versions that only its package manager knows stay open.
     """
 
     name: str
@@ -30,7 +32,8 @@ class Inputs:
     distro: Distro
     keep: NodeLock | None
     same_request: bool
-    upgrade: bool
+    upgrade: frozenset[str]
+    offline: bool = False
 
     def kept(self, role: str, variable: str) -> Any:  # noqa: ANN401 - role variables have every type
         """The locked value of a role variable, None where nothing is kept."""
@@ -50,8 +53,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One role's share of a plan. With problems, the rest does not count."""
+    """One role's share of a plan. With problems, only they and the findings count.
+
+    Attributes:
+        disk: Directory and bytes of what is not there yet.
+    """
 
     choices: tuple[Choice, ...] = ()
     variables: dict[str, Any] | None = None
     problems: tuple[Problem, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
+    repositories: tuple[LockedRepository, ...] = ()
+    disk: tuple[tuple[str, int], ...] = ()

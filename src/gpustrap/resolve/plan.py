@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gpustrap.catalog.schema import Catalog, Distro
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice, NodeLock
+from gpustrap.model.plan import NodePlan
 from gpustrap.model.request import Request
+from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.resolve.conda import plan_conda
 from gpustrap.resolve.credentials import refuse_credentials
 from gpustrap.resolve.digests import request_digest, system_digest
 from gpustrap.resolve.docker import plan_docker
-from gpustrap.resolve.parts import Inputs
+from gpustrap.resolve.gpu.plan import plan_gpu
+from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.server import plan_server
+
+COMPONENTS = ("conda", "container-toolkit", "cuda", "docker", "driver", "frameworks")
 
 
 def plan_node(
@@ -23,8 +30,9 @@ def plan_node(
     catalog: Catalog,
     *,
     keep: NodeLock | None = None,
-    upgrade: bool = False,
-) -> NodeLock | tuple[Problem, ...]:
+    upgrade: Collection[str] = (),
+    offline: bool = False,
+) -> NodePlan:
     """Decide everything about one node. Pure: the same input gives the same plan, byte for byte.
 
     Args:
@@ -33,33 +41,48 @@ def plan_node(
         request: What the user wants.
         catalog: What is known about the world.
         keep: The node's present entry in the lock: what still fits is taken from it, not the newest.
-        upgrade: Take the newest versions, whatever is in ``keep``.
+        upgrade: Which of `COMPONENTS` get their newest versions, whatever is in ``keep``.
+        offline: There is no node to ask: versions that only its package manager knows stay open.
 
     Returns:
-        The node's entry for the lock, or every reason why there can be none.
+        The node's entry for the lock or every reason why there can be none, and what was noticed on the way.
     """
     distro = _distro(name, facts, catalog)
     if isinstance(distro, Problem):
-        return (distro,)
+        return NodePlan(None, (distro,))
     digests = request_digest(request), system_digest(facts)
     kept = keep if keep and keep.system_digest == digests[1] else None
     same_request = kept is not None and kept.request_digest == digests[0]
-    inputs = Inputs(name, facts, request, catalog, distro, kept, same_request, upgrade)
-    parts = {"ubuntu_server": plan_server(inputs)}
-    if request.docker:
-        parts["docker"] = plan_docker(inputs)
-    if request.conda:
-        parts["conda"] = plan_conda(inputs)
+    inputs = Inputs(name, facts, request, catalog, distro, kept, same_request, frozenset(upgrade), offline)
+    parts = _parts(inputs)
     problems = (*refuse_credentials(inputs), *(p for part in parts.values() for p in part.problems))
+    findings = tuple(f for part in parts.values() for f in part.findings)
+    reasoning = tuple(r for part in parts.values() for r in part.reasoning)
     if problems:
-        return problems
-    return NodeLock(
+        return NodePlan(None, problems, findings, reasoning)
+    repositories = {r.name: r for part in parts.values() for r in part.repositories}
+    lock = NodeLock(
         request_digest=digests[0],
         system_digest=digests[1],
         os=_os(facts),
         choices=(_os_choice(facts, distro), *(c for part in parts.values() for c in part.choices)),
-        roles={role: part.variables or {} for role, part in parts.items()},
+        roles={role: parts[role].variables or {} for role in ROLES if role in parts},
+        pending={role: v for role in PENDING_ROLES if (v := parts[role].variables if role in parts else None)},
+        repositories=tuple(repositories[name] for name in sorted(repositories)),
     )
+    return NodePlan(lock, (), findings, reasoning)
+
+
+def _parts(inputs: Inputs) -> dict[str, Part]:
+    """The parts of a plan, in the order in which they are shown."""
+    request = inputs.request
+    docker = plan_docker(inputs) if request.docker else Part()
+    parts = {"ubuntu_server": plan_server(inputs), **plan_gpu(inputs, docker)}
+    if request.docker:
+        parts["docker"] = docker
+    if request.conda:
+        parts["conda"] = plan_conda(inputs)
+    return parts
 
 
 def _os(facts: Facts) -> str:

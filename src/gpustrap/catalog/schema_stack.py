@@ -1,0 +1,173 @@
+"""The shape of what is known about repositories, packages and wheels of the GPU stack."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpustrap.catalog.row import Row
+from gpustrap.catalog.schema_gpu import Flavour
+
+Module = Literal["prebuilt", "dkms"]
+DriverOrigin = Literal["distribution", "nvidia"]
+
+
+class Repository(Row):
+    """A package repository.
+
+    Attributes:
+        name: How other rows name it: ``ubuntu2404``, ``container-toolkit``, ``debian-archive``, ``ubuntu-archive``.
+        architecture: ``uname -m`` it is for; empty for all.
+        base: Its host and first path, which a mirror replaces; a URL without a trailing slash.
+        path: The rest, a template over the distribution's ``id``, ``version_id``, ``codename``.
+        suite: Of apt; ``/`` for a flat repository.
+        components: Of apt.
+        key: Path of the key below base; empty where a keyring package carries it or the system has it.
+        keyring: Path of the keyring package below base, where there is one. Its key is what we install, by fingerprint.
+        sha256: Of that key or keyring package, where it is known.
+        fingerprints: Primary keys; empty where not known (then sha256 must be) or where the system has them.
+        retention: Whether superseded versions stay.
+        snapshot: A public archive of its past, with ``{time}``.
+    """
+
+    name: str
+    kind: Literal["apt", "dnf"]
+    architecture: str = ""
+    base: str
+    path: str = ""
+    suite: str = ""
+    components: tuple[str, ...] = ()
+    key: str = ""
+    keyring: str = ""
+    sha256: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    fingerprints: tuple[str, ...] = ()
+    retention: Literal["kept", "superseded"]
+    snapshot: str = ""
+
+
+class DriverPackages(Row):
+    """What a driver consists of, for an origin on some distributions; one row for each way in which names differ.
+
+    Templates know ``branch`` (580), ``version`` (580.178.04), ``kernel`` (uname -r) and ``kernel_flavour`` (generic,
+    generic-hwe-24.04, amd64).
+
+    Attributes:
+        origin: Whose packages.
+        distros: Keys of distros.yml, e.g. ``ubuntu 24.04``.
+        branches: Which branches these names are right for.
+        flavour: Of the kernel module.
+        module: ``prebuilt`` and signed by the distribution, or built on the node by ``dkms``.
+        packages: Versioned together, at the driver's version.
+        kernel_packages: What the module needs for the kernel: headers, or the prebuilt modules' metapackage. Not at the
+            driver's version.
+        leading: The one of ``packages`` whose candidate on the node tells the version.
+        version: The package version, a template over ``version``; empty where only the node's package manager knows.
+        seen: The newest version of that branch that was read in this origin; empty where none was.
+        fabric_manager: Names of its packages, at the driver's version; empty where there is none.
+        subnet_manager: What NVLink 5 boards need besides.
+        imex: Package of the IMEX daemon; empty where there is none.
+        pin: How it is kept from moving: ``hold``, our apt ``preferences``, or dnf's ``versionlock``.
+        repository: A name in repositories.yml.
+        components: Of the distribution's archive that must be switched on.
+        stream: Of dnf's module, a template; empty without modules.
+        size: Bytes on disk.
+    """
+
+    origin: DriverOrigin
+    distros: tuple[str, ...] = Field(min_length=1)
+    branches: tuple[str, ...] = Field(min_length=1)
+    flavour: Flavour
+    module: Module
+    packages: tuple[str, ...] = Field(min_length=1)
+    kernel_packages: tuple[str, ...] = ()
+    leading: str
+    version: str = ""
+    seen: str = Field("", pattern=r"^(\d{3}(\.\d+){1,2})?$")
+    fabric_manager: tuple[str, ...] = ()
+    subnet_manager: tuple[str, ...] = ()
+    imex: str = ""
+    pin: Literal["hold", "preferences", "versionlock"]
+    repository: str
+    components: tuple[str, ...] = ()
+    stream: str = ""
+    size: int = Field(gt=0)
+
+    @property
+    def row(self) -> str:
+        """How the source of a choice names this row."""
+        return f"catalog: packages, {self.origin} {self.branches[0]} {self.flavour} on {self.distros[0]}"
+
+
+class ContainerToolkit(Row):
+    """nvidia-container-toolkit.
+
+    Attributes:
+        packages: All at one version.
+        cdi_spec: Version of the CDI spec it writes.
+    """
+
+    version: str
+    rpm_version: str
+    packages: tuple[str, ...] = Field(min_length=1)
+    repository: str
+    cdi_spec: str
+
+
+class CdiSupport(Row):
+    """From which version on a docker understands the CDI spec and uses it.
+
+    Attributes:
+        spec: The version of the spec.
+        docker_min: The first docker that reads it.
+        docker_default: The first docker in which CDI is on without ``features.cdi``.
+    """
+
+    spec: str
+    docker_min: str
+    docker_default: str
+
+
+class Wheel(Row):
+    """A release of a framework in one build.
+
+    Attributes:
+        framework: ``torch``, …
+        version: Its exact version.
+        index: URL of the wheel index; empty for the package index pip is configured with.
+        variant: ``cu126``, …: what the build is called.
+        requirement: What pip is asked for, e.g. ``torch==2.14.0``.
+        constraints: Further pins that it needs, e.g. ``nvidia-cudnn-cu12<9.11``.
+        pythons: Versions of Python it has wheels for, oldest first.
+        cuda: CUDA it is built for; its major decides the lowest driver branch.
+        driver_min: Where it needs a later branch than that.
+        compute: Machine architecture (uname -m) -> compute capabilities it has machine code for. Code for 8.0 runs on
+            8.6 and 8.9, too, but on no other major.
+        ptx: Compute capability of the PTX it holds, from which a driver makes code for any later one; empty for none.
+        size: Bytes of an environment with it.
+    """
+
+    framework: Literal["jax", "tensorflow", "torch", "vllm"]
+    version: str
+    index: str = ""
+    variant: str
+    requirement: str
+    constraints: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = Field(min_length=1)
+    cuda: str = Field(pattern=r"^\d+\.\d+$")
+    driver_min: str = Field("", pattern=r"^(\d{3})?$")
+    compute: dict[str, tuple[str, ...]] = Field(min_length=1)
+    ptx: str = Field("", pattern=r"^(\d{1,2}\.\d)?$")
+    size: int = Field(gt=0)
+
+    @property
+    def row(self) -> str:
+        """How the source of a choice names this row."""
+        return f"catalog: frameworks, {self.framework} {self.version} {self.variant}"
+
+
+class ControllerPython(Row):
+    """The newest Python of a node that a release of ansible-core can work with."""
+
+    ansible_core: str
+    node_python_max: str

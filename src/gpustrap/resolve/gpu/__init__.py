@@ -1,0 +1,1 @@
+"""Decides the GPU stack: driver first, then what stands on it."""

@@ -1,0 +1,1 @@
+"""What a plan notices about a node before anything is changed there."""
