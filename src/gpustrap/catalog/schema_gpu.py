@@ -19,7 +19,7 @@ class Architecture(Row):
     """A GPU generation, and what drives it.
 
     Attributes:
-        driver_min: The first branch that drives it; empty where every branch of the catalog does.
+        driver_min: The first branch of the catalog that drives it; empty where every one does.
         driver_max: The last one; empty where the newest does.
         flavours: Kernel module flavours that drive it.
         open_only_on: Machine architectures (``uname -m``) on which only the open flavour does.
@@ -102,8 +102,7 @@ class CudaToolkit(Row):
     Attributes:
         version: Major and minor, e.g. ``12.9``.
         driver_min: Version of the driver that came with its first release: with that or a later one nothing is missing.
-        compute_min: The lowest compute capability it compiles for and has libraries for.
-        compute_max: The highest.
+        compute: The compute capabilities it compiles for, lowest first. A range would not do: 12.8 knows 12.0, not 10.3.
         newest: Its newest release, e.g. ``12.9.2``.
         repositories: Names (``ubuntu2404``) of NVIDIA's repositories in which its package was read.
         size: Bytes on disk.
@@ -111,11 +110,20 @@ class CudaToolkit(Row):
 
     version: str = Field(pattern=r"^\d+\.\d+$")
     driver_min: str
-    compute_min: str = Field(pattern=CAPABILITY)
-    compute_max: str = Field(pattern=CAPABILITY)
+    compute: tuple[str, ...] = Field(min_length=1)
     newest: str = Field(pattern=r"^\d+\.\d+\.\d+$")
     repositories: tuple[str, ...] = ()
     size: int = Field(gt=0)
+
+    @property
+    def compute_min(self) -> str:
+        """The lowest compute capability it compiles for."""
+        return self.compute[0]
+
+    @property
+    def compute_max(self) -> str:
+        """The highest."""
+        return self.compute[-1]
 
 
 class CudaMajor(Row):
