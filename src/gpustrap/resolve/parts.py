@@ -36,8 +36,10 @@ class Inputs:
     offline: bool = False
 
     def kept(self, role: str, variable: str) -> Any:  # noqa: ANN401 - role variables have every type
-        """The locked value of a role variable, None where nothing is kept."""
-        return self.keep.roles.get(role, {}).get(variable) if self.keep else None
+        """The locked value of a role variable, also of a role still to come; None where nothing is kept."""
+        if self.keep is None:
+            return None
+        return (self.keep.roles.get(role) or self.keep.pending.get(role) or {}).get(variable)
 
     def problem(self, code: str, message: str, remedy: str, *, evidence: str = "", usage: bool = False) -> Problem:
         """A refusal about this node; ``usage`` where a variable itself is wrong."""
