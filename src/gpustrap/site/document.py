@@ -14,12 +14,14 @@ from pydantic.fields import FieldInfo
 from gpustrap.content import content_root
 from gpustrap.model.request import Request
 
-SECTIONS = (("docker", "docker"), ("conda", "conda"), ("", "the machine"))
+GPU = ("policy", "gpu", "driver", "cuda", "cudnn", "nccl", "nvidia", "container_toolkit", "frameworks", "pcie_width")
+SECTIONS = {"docker": "docker", "conda": "conda"} | dict.fromkeys(GPU, "the GPU stack")
+REST = "the machine"
 
 
 def section_of(name: str) -> str:
     """The heading a variable stands under."""
-    return next(heading for prefix, heading in SECTIONS if f"{name}_".startswith(f"{prefix}_") or not prefix)
+    return next((heading for start, heading in SECTIONS.items() if f"{name}_".startswith(f"{start}_")), REST)
 
 
 def kind(annotation: Any) -> str:  # noqa: ANN401 - any annotation
@@ -30,7 +32,7 @@ def kind(annotation: Any) -> str:  # noqa: ANN401 - any annotation
     if origin is Literal:
         return " or ".join(map(str, arguments))
     if origin is tuple:
-        return "list"
+        return f"list of {kind(arguments[0])}" if get_origin(arguments[0]) is Literal else "list"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"mapping: {', '.join(annotation.model_fields)}"
     return {bool: "true or false", int: "number", str: "text"}.get(annotation, "mapping")
