@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from gpustrap.site import cache
 from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
 
 PREFIX = "gpustrap_"
+ROLE_PREFIXES = tuple(f"{role}_" for role in ROLES)
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
 SSH_ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -75,7 +76,7 @@ def _ask(site: Site, patterns: list[str], limit: str | None) -> dict[str, Any]:
         "patterns": patterns,
         "limit": limit,
         "vault_password_file": os.environ.get(VAULT_VARIABLE),
-        "role_prefixes": [f"{role}_" for role in ROLES],
+        "role_prefixes": ROLE_PREFIXES,
     }
     key = cache.key(site, question)
     known = cache.load(site, key)
@@ -134,11 +135,22 @@ def _check(host: dict[str, Any]) -> list[Finding]:
         if why:
             text = f"cannot be split into words: {why}"
             found.append(Finding("bad-value", name, origins.get(variable, ""), variable, text))
+    return found + check_request(name, values, origins)
+
+
+def check_request(name: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> list[Finding]:
+    """What is wrong with the request of one host.
+
+    Args:
+        name: Inventory name.
+        values: Its variables; only ``gpustrap_*`` count.
+        origins: Where each is set, as path:line, as far as that is known.
+    """
     try:
-        _request(values)
+        read_request(values)
     except ValidationError as error:
-        found += bad_values(error, name, {k.removeprefix(PREFIX): v for k, v in origins.items()}, PREFIX)
-    return found
+        return bad_values(error, name, {k.removeprefix(PREFIX): v for k, v in origins.items()}, PREFIX)
+    return []
 
 
 def _same_address(hosts: Iterable[dict[str, Any]]) -> list[Finding]:
@@ -159,11 +171,16 @@ def _node(host: dict[str, Any]) -> Node:
     return Node(
         endpoint=_endpoint(host),
         groups=tuple(host["groups"]),
-        request=_request(host["vars"]),
+        request=read_request(host["vars"]),
     )
 
 
-def _request(values: dict[str, Any]) -> Request:
+def read_request(values: Mapping[str, Any]) -> Request:
+    """The request in the variables of a host.
+
+    Raises:
+        ValidationError: `check_request` says it in words.
+    """
     return Request.model_validate({k.removeprefix(PREFIX): v for k, v in values.items() if k.startswith(PREFIX)})
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,25 +165,48 @@ def _resolve(
     failures: list[dict[str, str]],
 ) -> dict[str, Any]:
     raw = variables.get_vars(host=host)
-    templar = Templar(loader=loader, variables=raw)
+    template = Templar(loader=loader, variables=raw).template
+    values, origins = read_variables(host.name, raw, template, role_prefixes, failures)
+    groups = sorted(g.name for g in host.get_groups() if g.name not in {"all", "ungrouped"})
+    return {"name": host.name, "groups": groups, "vars": values, "origins": origins}
+
+
+def read_variables(
+    node: str,
+    raw: Mapping[str, Any],
+    template: Callable[[Any], Any],
+    role_prefixes: Iterable[str],
+    failures: list[dict[str, str]],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Work out the variables of a node that matter here; the action plugin of plain Ansible does it with these, too.
+
+    Args:
+        node: Inventory name.
+        raw: The variables as Ansible has them.
+        template: Ansible's templating with them.
+        role_prefixes: What the names of variables begin with that come from the plan and from nowhere else.
+        failures: Gets what is refused and what cannot be worked out.
+
+    Returns:
+        The values, and where each was set, as path:line.
+    """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name in sorted(raw):
         kind = _refused(name, role_prefixes)
         if kind:
             message = ANSIBLE_ONLY.get(name, "")
-            failures.append({"kind": kind, "where": _origin(raw[name], name), "message": message, **_at(name, host)})
+            failures.append({"kind": kind, "where": _origin(raw[name], name), "message": message, **_at(name, node)})
         elif name.startswith(PREFIX) or name in CONNECTION:
             origins[name] = _origin(raw[name], name)
             try:
-                values[name] = templar.template(raw[name])
+                values[name] = template(raw[name])
             except AnsibleError as error:
-                failures.append(_failure(_kind(error, "variable-broken"), error, where=origins[name]) | _at(name, host))
-    groups = sorted(g.name for g in host.get_groups() if g.name not in {"all", "ungrouped"})
-    return {"name": host.name, "groups": groups, "vars": values, "origins": origins}
+                failures.append(_failure(_kind(error, "variable-broken"), error, where=origins[name]) | _at(name, node))
+    return values, origins
 
 
-def _refused(name: str, role_prefixes: list[str]) -> str:
+def _refused(name: str, role_prefixes: Iterable[str]) -> str:
     if name in PASSWORDS:
         return "password-in-inventory"
     if name in ANSIBLE_ONLY:
@@ -190,8 +214,8 @@ def _refused(name: str, role_prefixes: list[str]) -> str:
     return "role-variable" if name.startswith(tuple(role_prefixes)) else ""
 
 
-def _at(name: str, host: Any) -> dict[str, str]:  # noqa: ANN401 - Ansible is untyped
-    return {"name": str(name), "node": str(host.name)}
+def _at(name: str, node: str) -> dict[str, str]:
+    return {"name": str(name), "node": str(node)}
 
 
 def _origin(value: object, name: str) -> str:
