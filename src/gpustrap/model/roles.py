@@ -10,3 +10,15 @@ PENDING_ROLES: tuple[str, ...] = (
     "nvidia_container_toolkit",
     "ml_environments",
 )
+
+# What feeds something stands before it.
+SITE_ORDER: tuple[str, ...] = (
+    "ubuntu_server",
+    "nvidia_driver",
+    "nvidia_fabric_manager",
+    "cuda_toolkit",
+    "docker",
+    "nvidia_container_toolkit",
+    "conda",
+    "ml_environments",
+)

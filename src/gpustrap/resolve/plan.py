@@ -11,7 +11,7 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice, NodeLock
 from gpustrap.model.plan import NodePlan
 from gpustrap.model.request import Request
-from gpustrap.model.roles import PENDING_ROLES, ROLES
+from gpustrap.model.roles import ROLES, SITE_ORDER
 from gpustrap.resolve.conda import plan_conda
 from gpustrap.resolve.credentials import refuse_credentials
 from gpustrap.resolve.digests import request_digest, system_digest
@@ -60,14 +60,16 @@ def plan_node(
     reasoning = tuple(r for part in parts.values() for r in part.reasoning)
     if problems:
         return NodePlan(None, problems, findings, reasoning)
+    decided = {role: part.variables for role, part in parts.items() if part.variables is not None}
+    here = [role for role in ROLES if role in decided] if distro.family == "debian" else []
     repositories = {r.name: r for part in parts.values() for r in part.repositories}
     lock = NodeLock(
         request_digest=digests[0],
         system_digest=digests[1],
         os=_os(facts),
         choices=(_os_choice(facts, distro), *(c for part in parts.values() for c in part.choices)),
-        roles={role: parts[role].variables or {} for role in ROLES if role in parts},
-        pending={role: v for role in PENDING_ROLES if (v := parts[role].variables if role in parts else None)},
+        roles={role: decided[role] for role in here},
+        pending={role: decided[role] for role in SITE_ORDER if role in decided and role not in here},
         repositories=tuple(repositories[name] for name in sorted(repositories)),
     )
     return NodePlan(lock, (), findings, reasoning)
@@ -77,7 +79,8 @@ def _parts(inputs: Inputs) -> dict[str, Part]:
     """The parts of a plan, in the order in which they are shown."""
     request = inputs.request
     docker = plan_docker(inputs) if request.docker else Part()
-    parts = {"ubuntu_server": plan_server(inputs), **plan_gpu(inputs, docker)}
+    base = {"ubuntu_server": plan_server(inputs)} if inputs.distro.family == "debian" else {}
+    parts = {**base, **plan_gpu(inputs, docker)}
     if request.docker:
         parts["docker"] = docker
     if request.conda:
@@ -94,7 +97,8 @@ def _os(facts: Facts) -> str:
 def _distro(name: str, facts: Facts, catalog: Catalog) -> Distro | Problem:
     found = catalog.distro(facts.os.id, facts.os.version_id)
     architectures = catalog.server.architectures.names
-    if found and facts.os.architecture in architectures and facts.package_manager.kind == "apt":
+    manager = {"debian": "apt", "redhat": "dnf"}
+    if found and facts.os.architecture in architectures and facts.package_manager.kind == manager[found.family]:
         return found
     supported = ", ".join(d.name for d in catalog.distros)
     return Problem(

@@ -13,6 +13,8 @@ from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.preflight.all import look
 
+VFIO = "vfio-pci"
+
 
 def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
     """The parts of the GPU stack by the role they are for; ``gpus`` and ``preflight`` are for none.
@@ -27,10 +29,11 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
     gpus = node_gpus(inputs.facts, inputs.catalog)
     if not gpus:
         return {"gpus": _without(inputs)}
-    driver_part, driver = plan_driver(inputs, gpus)
+    driven = tuple(gpu for gpu in gpus if gpu.pci.driver != VFIO)  # the others are for virtual machines
+    driver_part, driver = plan_driver(inputs, driven) if driven else (Part(), None)
     parts = {"gpus": Part((_gpus(gpus),)), "nvidia_driver": driver_part}
     if driver:
-        stack = Stack(inputs, gpus, driver)
+        stack = Stack(inputs, driven, driver)
         parts["nvidia_fabric_manager"] = plan_fabric(stack)
         parts["cuda_toolkit"] = plan_cuda(stack)
         parts["nvidia_container_toolkit"] = plan_containers(stack, docker)

@@ -1,0 +1,123 @@
+"""Every driver that a node could have: the catalog's packages, less what GPUs, request and machine rule out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustrap.catalog.schema_gpu import DriverBranch
+from gpustrap.catalog.schema_stack import DriverPackages
+from gpustrap.resolve.gpu.boards import NodeGpu
+from gpustrap.resolve.gpu.kernel import kernel_flavour
+from gpustrap.resolve.gpu.limits import Limits, limits_of
+from gpustrap.resolve.parts import Inputs
+
+# Kernels that Ubuntu builds modules for, where the node's apt cannot be asked.
+PREBUILT_FOR = ("generic", "lowlatency", "aws", "azure", "gcp", "oracle")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A branch in a flavour, from an origin.
+
+    Attributes:
+        unfit: Why it cannot be, as the end of a sentence; empty where it can.
+        by: What rules it out: ``gpus``, ``request`` or ``machine``.
+    """
+
+    branch: DriverBranch
+    packages: DriverPackages
+    unfit: str = ""
+    by: str = ""
+
+    @property
+    def words(self) -> str:
+        """``580 open from the distribution, prebuilt``."""
+        origin = "NVIDIA's repository" if self.packages.origin == "nvidia" else "the distribution"
+        return f"{self.branch.branch} {self.packages.flavour} from {origin}, {self.packages.module}"
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Branch, flavour, origin and module: what tells it from every other candidate of a node."""
+        row = self.packages
+        return self.branch.branch, row.flavour, row.origin, row.module
+
+    @property
+    def recalled(self) -> bool:
+        """Whether the branch or its package names were not read at their source."""
+        return "recalled" in {self.branch.confidence, self.packages.confidence}
+
+
+def candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ...]:
+    """Every driver that GPUs, request and machine allow, unranked. Another GPU or wish never adds one."""
+    return tuple(c for c in all_candidates(inputs, gpus) if not c.unfit)
+
+
+def all_candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ...]:
+    """Every driver there is for the node's distribution, each with what rules it out."""
+    limits = tuple(limits_of(gpu, inputs.facts.os.architecture) for gpu in gpus)
+    return tuple(_judged(inputs, limits, branch, row) for branch, row in _offered(inputs))
+
+
+def _offered(inputs: Inputs) -> Iterator[tuple[DriverBranch, DriverPackages]]:
+    for row in inputs.catalog.driver_packages:
+        if inputs.distro.key in row.distros:
+            for name in row.branches:
+                branch = inputs.catalog.driver(name)
+                if branch:
+                    yield branch, row
+
+
+def _judged(inputs: Inputs, limits: tuple[Limits, ...], branch: DriverBranch, row: DriverPackages) -> Candidate:
+    by_gpus = next(filter(None, (limit.against(branch, row.flavour) for limit in limits)), "")
+    if not by_gpus and row.flavour not in branch.flavours:
+        by_gpus = f"branch {branch.branch} has no {row.flavour} modules"
+    judgements = (
+        ("gpus", by_gpus),
+        ("request", _by_request(inputs, branch, row)),
+        ("machine", _by_machine(inputs, row, branch)),
+    )
+    by, unfit = next(((by, unfit) for by, unfit in judgements if unfit), ("", ""))
+    return Candidate(branch, row, unfit, by)
+
+
+def _by_request(inputs: Inputs, branch: DriverBranch, row: DriverPackages) -> str:
+    request = inputs.request
+    if request.driver_branch not in {"auto", branch.branch}:
+        return f"gpustrap_driver_branch is {request.driver_branch}"
+    if request.driver_version and request.driver_version.partition(".")[0] != branch.branch:
+        return f"gpustrap_driver_version is {request.driver_version}"
+    if request.driver_flavour not in {"auto", row.flavour}:
+        return f"gpustrap_driver_flavour is {request.driver_flavour}"
+    if request.driver_origin not in {"auto", row.origin}:
+        return f"gpustrap_driver_origin is {request.driver_origin}"
+    return ""
+
+
+def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> str:
+    machine = inputs.facts.os.architecture
+    if inputs.catalog.repository(row.repository, machine) is None:
+        return f"repository {row.repository} has nothing for {machine}"
+    if row.module != "prebuilt":
+        return ""
+    flavour = kernel_flavour(inputs.facts.kernel.running, inputs.distro)
+    if not flavour:
+        return f"there are no prebuilt modules for kernel {inputs.facts.kernel.running}"
+    manager = inputs.facts.package_manager
+    names = kernel_packages(inputs, row, branch)
+    if manager.candidates:
+        missing = [name for name in names if name not in manager.candidates and name not in manager.packages]
+        return f"apt on the node does not know {', '.join(missing)}" if missing else ""
+    return "" if flavour.startswith(PREBUILT_FOR) else f"there are no prebuilt modules for kernel flavour {flavour}"
+
+
+def kernel_packages(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> tuple[str, ...]:
+    """The names of what a row's modules need for the running kernel."""
+    return tuple(fill(inputs, name, branch) for name in row.kernel_packages)
+
+
+def fill(inputs: Inputs, template: str, branch: DriverBranch, version: str = "") -> str:
+    """Put branch, driver version and kernel into a template of packages.yml."""
+    kernel = inputs.facts.kernel.running
+    flavour = kernel_flavour(kernel, inputs.distro)
+    return template.format(branch=branch.branch, version=version, kernel=kernel, kernel_flavour=flavour)

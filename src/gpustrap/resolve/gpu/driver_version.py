@@ -1,0 +1,101 @@
+"""Which exact version of a driver: asked for, locked, on the node, in its apt, or in the catalog, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpustrap.errors import Problem
+from gpustrap.resolve.gpu.candidates import Candidate, fill
+from gpustrap.resolve.gpu.installed import Installed, is_nvidias, upstream_version
+from gpustrap.resolve.parts import Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the driver's packages; both empty where only the node's package manager could tell, offline.
+
+    Attributes:
+        upstream: NVIDIA's own.
+        package: That of the packages.
+        reason: Where it is from.
+        from_catalog: Only the catalog knows it.
+    """
+
+    upstream: str
+    package: str
+    reason: str
+    from_catalog: bool = False
+
+
+def driver_version(inputs: Inputs, chosen: Candidate, *, locked: str, installed: Installed | None) -> Version | Problem:
+    """The version to take.
+
+    Args:
+        inputs: The node, the request, the catalog.
+        chosen: What was decided.
+        locked: The locked version of its packages; empty where nothing is to be kept.
+        installed: The node's own driver, where it is what was decided.
+    """
+    wish = inputs.request.driver_version
+    if wish:
+        return _wished(inputs, chosen, wish)
+    if locked:
+        return Version(upstream_version(locked), locked, _if_newer(inputs, chosen, locked, "locked"))
+    if installed and "driver" not in inputs.upgrade:
+        words = "it is installed and fits"
+        return Version(installed.version, installed.package_version, words)
+    known = available(inputs, chosen)
+    if known:
+        return Version(upstream_version(known[0]), known[0], "the newest of the branch that the node's apt knows")
+    return _from_catalog(inputs, chosen)
+
+
+def available(inputs: Inputs, chosen: Candidate) -> tuple[str, ...]:
+    """The versions of its branch that the node's apt has, newest first; none where they would be another origin's."""
+    manager, leading = inputs.facts.package_manager, fill(inputs, chosen.packages.leading, chosen.branch)
+    archive = manager.candidate_origins.get(leading, "")
+    if archive and is_nvidias(archive, inputs.request.nvidia_repository) != (chosen.packages.origin == "nvidia"):
+        return ()
+    known = manager.versions.get(leading) or tuple(filter(None, (manager.candidates.get(leading),)))
+    return tuple(v for v in known if upstream_version(v).partition(".")[0] == chosen.branch.branch)
+
+
+def ordered(version: str) -> tuple[int, ...]:
+    """``580.95.05`` as numbers, to compare."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _wished(inputs: Inputs, chosen: Candidate, wish: str) -> Version | Problem:
+    known = available(inputs, chosen)
+    found = next((v for v in known if upstream_version(v) == wish), "")
+    reason = "gpustrap_driver_version asks for it"
+    if found:
+        return Version(wish, found, reason)
+    if chosen.packages.version and not known:
+        return Version(wish, fill(inputs, chosen.packages.version, chosen.branch, wish), reason, from_catalog=True)
+    if inputs.offline:
+        return Version(wish, "", reason)
+    message = f"gpustrap_driver_version is {wish}: apt on the node has no such version of branch {chosen.branch.branch}"
+    evidence = f"it has {', '.join(known)}" if known else ""
+    remedy = "leave gpustrap_driver_version out, or take one that the node's apt has"
+    return inputs.problem("version-unavailable", message, remedy, evidence=evidence)
+
+
+def _if_newer(inputs: Inputs, chosen: Candidate, version: str, reason: str) -> str:
+    newest = next(iter(available(inputs, chosen)), version)
+    newer = ordered(upstream_version(newest)) > ordered(upstream_version(version))
+    return reason + (f"; {newest} is available: gpustrap plan --upgrade takes it" if newer else "")
+
+
+def _from_catalog(inputs: Inputs, chosen: Candidate) -> Version | Problem:
+    row = chosen.packages
+    newest = row.seen or (chosen.branch.newest if row.origin == "nvidia" else "")
+    if row.version and newest:
+        package = fill(inputs, row.version, chosen.branch, newest)
+        return Version(newest, package, "the newest of the branch that the catalog knows", from_catalog=True)
+    if inputs.offline:
+        return Version("", "", "its version is left open: only the node's package manager knows")
+    leading = fill(inputs, row.leading, chosen.branch)
+    message = f"apt on the node knows no version of {leading}"
+    remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
+    return inputs.problem("package-unavailable", message, remedy)
