@@ -102,8 +102,19 @@ def check(name: str, answer: dict[str, Any], while_asked: tuple[float, float]) -
         while_asked: Our clock when the question went out and when the answer was here, seconds since 1970; the node
             read its own in between.
     """
+    facts = validate(name, answer)
+    if isinstance(facts, GpustrapError):
+        return facts
+    earliest, latest = while_asked
+    skew = facts.time.epoch - min(max(facts.time.epoch, earliest), latest)  # 0 if it may be right
+    clock = facts.time.model_copy(update={"skew": round(skew, 1)})
+    return facts.model_copy(update={"time": clock})
+
+
+def validate(name: str, answer: object) -> Facts | GpustrapError:
+    """The facts in what a node sent, or why there are none: hostile input."""
     try:
-        facts = Facts.model_validate(answer)
+        return Facts.model_validate(answer)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[:5]
         return GpustrapError(
@@ -116,7 +127,3 @@ def check(name: str, answer: dict[str, Any], while_asked: tuple[float, float]) -
                 remedy=f"look at what answers on the node; nothing else of it can be trusted: ssh {name}",
             )
         )
-    earliest, latest = while_asked
-    skew = facts.time.epoch - min(max(facts.time.epoch, earliest), latest)  # 0 if it may be right
-    clock = facts.time.model_copy(update={"skew": round(skew, 1)})
-    return facts.model_copy(update={"time": clock})
