@@ -78,6 +78,7 @@ class DockerUpstream(Row):
     key_path: str
     fingerprints: tuple[str, ...] = Field(min_length=1)
     components: tuple[str, ...]
+    retention: Literal["kept", "superseded"]
     packages: dict[str, str] = Field(description="name -> version, a template over a Distro")
     seen_on: tuple[str, ...] = Field(description="distributions where exactly these versions were read")
 

@@ -167,7 +167,13 @@ class Wheel(Row):
 
 
 class ControllerPython(Row):
-    """The newest Python of a node that a release of ansible-core can work with."""
+    """The newest Python of a node that a release of ansible-core can work with.
+
+    Attributes:
+        ansible_core: The release, e.g. ``2.19``.
+        controller_python: The oldest Python it runs on itself.
+    """
 
     ansible_core: str
     node_python_max: str
+    controller_python: str = ""

@@ -18,6 +18,7 @@ class Choice(Frozen):
     source: str = Field(description="the catalog row or fact it rests on")
     confidence: Literal["verified", "recalled"] = "verified"
     simulated: bool = Field(default=False, description="rests on a stand-in of the lab")
+    pending: bool = Field(default=False, description="decided, but this gpustrap has no role for it yet")
 
 
 class LockedRepository(Frozen):

@@ -6,8 +6,9 @@ from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from gpustrap.errors import Problem
-from gpustrap.model.lock import Choice
+from gpustrap.model.lock import Choice, LockedRepository
 from gpustrap.model.urls import without_credentials
+from gpustrap.resolve.gpu.repository import locked
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.pools import first_free, parse_pool, size_of, used_networks
 
@@ -35,7 +36,7 @@ def plan_docker(inputs: Inputs) -> Part:
     if request.docker_origin == "upstream":
         variables |= _repository(inputs)
     problems = (*_in_the_way(inputs), *package_problems, *pool_problems, *_bad_daemon(inputs), *_bad_mirror(inputs))
-    return Part((*package_choice, *pool_choice), variables, problems)
+    return Part((*package_choice, *pool_choice), variables, problems, repositories=_locked_repository(inputs))
 
 
 def _in_the_way(inputs: Inputs) -> list[Problem]:
@@ -181,6 +182,18 @@ def _repository(inputs: Inputs) -> dict[str, Any]:
             "fingerprints": list(request.docker_key_fingerprints or upstream.fingerprints),
         },
     }
+
+
+def _locked_repository(inputs: Inputs) -> tuple[LockedRepository, ...]:
+    """Where the packages are from: docker's own repository or a mirror of it, or the distribution's archive."""
+    upstream, request = inputs.catalog.docker.upstream, inputs.request
+    if request.docker_origin == "upstream":
+        base = (request.docker_repository or upstream.repository).rstrip("/")
+        fingerprints = request.docker_key_fingerprints or upstream.fingerprints
+        uri = base + inputs.distro.fill(upstream.path)
+        return (LockedRepository(name="docker", uri=uri, fingerprints=fingerprints, retention=upstream.retention),)
+    archive = inputs.catalog.repository(inputs.distro.archive, inputs.facts.os.architecture)
+    return (locked(inputs, archive),) if archive else ()
 
 
 def _bad_mirror(inputs: Inputs) -> list[Problem]:

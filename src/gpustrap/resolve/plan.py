@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from gpustrap.catalog.schema import Catalog, Distro
 from gpustrap.errors import Problem
@@ -17,6 +17,7 @@ from gpustrap.resolve.credentials import refuse_credentials
 from gpustrap.resolve.digests import request_digest, system_digest
 from gpustrap.resolve.docker import plan_docker
 from gpustrap.resolve.gpu.plan import plan_gpu
+from gpustrap.resolve.locked_versions import gone_versions, warn_gone
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.server import plan_server
 
@@ -62,17 +63,25 @@ def plan_node(
         return NodePlan(None, problems, findings, reasoning)
     decided = {role: part.variables for role, part in parts.items() if part.variables is not None}
     here = [role for role in ROLES if role in decided] if distro.family == "debian" else []
+    pending = [role for role in SITE_ORDER if role in decided and role not in here]
     repositories = {r.name: r for part in parts.values() for r in part.repositories}
     lock = NodeLock(
         request_digest=digests[0],
         system_digest=digests[1],
         os=_os(facts),
-        choices=(_os_choice(facts, distro), *(c for part in parts.values() for c in part.choices)),
+        choices=(_os_choice(facts, distro), *_choices(parts, pending)),
         roles={role: decided[role] for role in here},
-        pending={role: decided[role] for role in SITE_ORDER if role in decided and role not in here},
+        pending={role: decided[role] for role in pending},
         repositories=tuple(repositories[name] for name in sorted(repositories)),
     )
-    return NodePlan(lock, (), findings, reasoning)
+    gone = gone_versions(lock, facts)
+    return NodePlan(lock, (), (*findings, *((warn_gone(name, lock, gone),) if gone else ())), reasoning)
+
+
+def _choices(parts: Mapping[str, Part], pending: Collection[str]) -> Iterator[Choice]:
+    for role, part in parts.items():
+        for choice in part.choices:
+            yield choice.model_copy(update={"pending": True}) if role in pending else choice
 
 
 def _parts(inputs: Inputs) -> dict[str, Part]:
