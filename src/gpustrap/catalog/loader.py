@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema import Catalog, CondaInstaller, Distro, Docker, Server
 from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
+from gpustrap.catalog.schema_preflight import Preflight
 from gpustrap.catalog.schema_stack import (
     CdiSupport,
     ContainerToolkit,
@@ -51,6 +52,7 @@ def load_catalog() -> Catalog:
         controllers=_rows(ControllerPython, server.pop("controllers")),
         conda=_rows(CondaInstaller, _read("conda")),
         server=Server.model_validate(server),
+        preflight=Preflight.model_validate(_read("preflight")),
         digest=f"sha256:{digest.hexdigest()}",
     )
 

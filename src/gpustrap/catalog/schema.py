@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
+from gpustrap.catalog.schema_preflight import Preflight
 from gpustrap.catalog.schema_stack import (
     CdiSupport,
     ContainerToolkit,
@@ -160,6 +161,7 @@ class Catalog:
     controllers: tuple[ControllerPython, ...]
     conda: tuple[CondaInstaller, ...]
     server: Server
+    preflight: Preflight
     digest: str
 
     def distro(self, os_id: str, version_id: str) -> Distro | None:
