@@ -158,7 +158,7 @@ def test_a_plan_is_fresh_until_request_or_system_changes(world: World) -> None:
     assert check_freshness(n1, world.facts("27"), lock) is None
     world.requests["n1"] = {"docker_users": ["ann"]}
     (changed,) = world.nodes(world.site, ["n1"])
-    gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204"}
+    gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300"}
     found = [
         check_freshness(n2, world.facts(), lock),
         check_freshness(changed, world.facts(), lock),

@@ -131,7 +131,8 @@ def test_another_system_keeps_nothing(system: Facts, request: Request) -> None:
     moved = system.model_copy(
         update={
             "pci": Facts.model_validate(
-                system.model_dump() | {"pci": [{"address": "0000:01:00.0", "vendor": "10de", "device": "2204"}]}
+                system.model_dump()
+                | {"pci": [{"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300"}]}
             ).pci
         }
     )
@@ -142,7 +143,7 @@ def test_digests_cover_what_was_asked_and_nothing_that_moves() -> None:
     base = {"os": {"id": "debian", "version_id": "13", "architecture": "x86_64"}, "kernel": {"running": "6.1"}}
     one = Facts.model_validate(base)
     other = Facts.model_validate(base | {"kernel": {"running": "6.2"}, "boot_id": "x", "memory": {"available": 1}})
-    gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "driver": None}
+    gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300", "driver": None}
     assert system_digest(one) == system_digest(other)
     with_gpu = Facts.model_validate(base | {"pci": [gpu]})
     assert system_digest(with_gpu) != system_digest(one)

@@ -9,6 +9,7 @@ from gpustrap.catalog.schema_gpu import Architecture, Gpu, IdRange
 from gpustrap.model.facts import Facts, PciFacts
 
 NVIDIA, AMD = "10de", "1002"
+GPU_CLASSES = ("0300", "0302")  # VGA and 3D
 BRIDGE = "0680"  # of NVIDIA's, these are NVSwitches
 
 
@@ -72,11 +73,11 @@ class NodeGpu:
 
 
 def node_gpus(facts: Facts, catalog: Catalog) -> tuple[NodeGpu, ...]:
-    """NVIDIA's GPUs of a node, by address; bridges are none."""
+    """NVIDIA's GPUs of a node, by address."""
     return tuple(
         _gpu(pci, catalog)
         for pci in sorted(facts.pci, key=lambda p: p.address)
-        if pci.vendor == NVIDIA and pci.pci_class != BRIDGE
+        if pci.vendor == NVIDIA and pci.pci_class in GPU_CLASSES
     )
 
 
