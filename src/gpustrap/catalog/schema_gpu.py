@@ -102,7 +102,7 @@ class CudaToolkit(Row):
     Attributes:
         version: Major and minor, e.g. ``12.9``.
         driver_min: Version of the driver that came with its first release: with that or a later one nothing is missing.
-        compute: The compute capabilities it compiles for, lowest first. A range would not do: 12.8 knows 12.0, not 10.3.
+        compute: The compute capabilities it compiles for, lowest first; no range, as 12.8 knows 12.0 but not 10.3.
         newest: Its newest release, e.g. ``12.9.2``.
         repositories: Names (``ubuntu2404``) of NVIDIA's repositories in which its package was read.
         size: Bytes on disk.
