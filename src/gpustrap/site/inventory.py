@@ -19,13 +19,13 @@ from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.node import Endpoint, Node
 from gpustrap.model.request import Request
-from gpustrap.model.roles import ROLES
+from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.site import cache
 from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
 
 PREFIX = "gpustrap_"
-ROLE_PREFIXES = tuple(f"{role}_" for role in ROLES)
+ROLE_PREFIXES = tuple(f"{role}_" for role in (*ROLES, *PENDING_ROLES))
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
 SSH_ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -56,6 +56,11 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
     if problems:
         raise GpustrapError(*problems)
     return tuple(_node(host) for host in hosts)
+
+
+def has_inventory(site: Site) -> bool:
+    """Whether a directory is a site, as far as nodes go."""
+    return site.inventory.is_dir() and not _is_checkout(site)
 
 
 def require_site(site: Site) -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.request import Request
+from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.model.urls import without_credentials
 
@@ -51,11 +52,12 @@ def bad_values(error: ValidationError, node: str, origins: dict[str, str], prefi
             found.append(Finding("unknown-variable", node, where, prefix + field))
         else:
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
-            found.append(Finding("bad-value", node, where, prefix + field + place, _in_words(dict(item))))
+            found.append(Finding("bad-value", node, where, prefix + field + place, in_words(dict(item))))
     return found
 
 
-def _in_words(item: dict[str, Any]) -> str:
+def in_words(item: dict[str, Any]) -> str:
+    """One of pydantic's errors, for a person."""
     value = item["input"]
     context = item.get("ctx", {})
     words: dict[str, str] = {
@@ -103,15 +105,16 @@ def _relative(where: str, site: Site) -> str:
     return where.removeprefix(root)
 
 
-def _closest(name: str, names: Iterable[str]) -> str:
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
+def closest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """What somebody who wrote a name may have meant; empty where nothing is near."""
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 Texts = tuple[str, str, str]  # message, remedy, evidence
 
 
 def _unknown_variable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    near = _closest(f.name, (f"gpustrap_{name}" for name in Request.model_fields))
+    near = closest(f.name, (f"gpustrap_{name}" for name in Request.model_fields))
     if near:
         return f"there is no variable {f.name}; did you mean {near}?", f"rename it to {near} in {file}", ""
     return f"there is no variable {f.name}", "see docs/variables.md for all of them", ""
@@ -122,16 +125,27 @@ def _bad_value(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
 
 
 def _no_such_node(f: Finding, _file: str, known: tuple[str, ...]) -> Texts:
-    near = _closest(f.name, known)
+    near = closest(f.name, known)
     hint = f"; did you mean {near}?" if near else ""
     return f"no node, group or pattern {f.name} matches{hint}", "look at the names in inventory/hosts.yml", ""
 
 
 def _role_variable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    wish = f"gpustrap_{f.name}"
-    near = wish if wish.removeprefix("gpustrap_") in Request.model_fields else ""
+    near = _request_variable(f.name)
     way = f"set {near} instead, in {file}" if near else f"remove it from {file}; docs/variables.md has what can be set"
     return f"{f.name} belongs to a role: it comes from the plan, not from the inventory", way, ""
+
+
+def _request_variable(name: str) -> str:
+    """The wish behind a role's variable: nvidia_driver_branch -> gpustrap_driver_branch; empty where none is near."""
+    role = next(role for role in (*ROLES, *PENDING_ROLES) if name.startswith(f"{role}_"))
+    rest, fields = name.removeprefix(f"{role}_"), Request.model_fields
+    starts = [word for word in role.split("_") if any(field.startswith(f"{word}_") for field in fields)]
+    # No word of ubuntu_server begins a variable: its own are the plain ones.
+    guesses = [f"{start}_{rest}" for start in starts] or [rest]
+    alike = [field for field in fields if not starts or field.startswith(tuple(f"{start}_" for start in starts))]
+    near = next((g for g in guesses if g in fields), "") or closest(guesses[-1], alike, cutoff=0.8)
+    return f"gpustrap_{near}" if near else ""
 
 
 def _password(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
