@@ -12,6 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpustrap.catalog.loader import DIRECTORY, load_catalog
 from gpustrap.catalog.schema import Row
+from gpustrap.catalog.schema_stack import ControllerPython
 
 FILES = sorted(DIRECTORY.glob("*.yml"))
 
@@ -36,9 +37,16 @@ def rows(data: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_every_string_is_quoted(path: Any) -> None:
-    """26.04 and 1e10 are numbers to YAML, 24.10 is 24.1."""
-    bare = [s.value for s in scalars(yaml.compose(path.read_text())) if s.style != '"']
-    assert not bare
+    """A bare ``no`` is false to YAML. A bare 24.10 is 24.1, a number: the schema takes none where it wants text."""
+    numbers = {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:float", "tag:yaml.org,2002:int"}
+    nodes = scalars(yaml.compose(path.read_text()))
+    assert not [s.value for s in nodes if s.style != '"' and s.tag not in numbers]
+
+
+def test_a_number_where_text_is_wanted_is_refused() -> None:
+    row = {"ansible_core": 2.20, "node_python_max": "3.14", "source": "a test, no more", "checked": "2026-11-30"}
+    with pytest.raises(ValueError, match="valid string"):
+        ControllerPython.model_validate(row | {"confidence": "verified"})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)

@@ -34,6 +34,7 @@ class Distro(Row):
         python: Its python3, major and minor.
         kernel_ga: The kernel it came with, major and minor; empty where there is only one line of kernels.
         kernel_hwe: What the flavour of its later kernels ends with: ``-hwe-24.04``; empty where there is none.
+        kernel_flavours: Of kernels whose packages a node is asked about: ``generic-hwe-24.04``, ``amd64``.
         docker_packages: What its own docker consists of; empty where it has none.
     """
 
@@ -48,6 +49,7 @@ class Distro(Row):
     python: str
     kernel_ga: str = ""
     kernel_hwe: str = ""
+    kernel_flavours: tuple[str, ...] = ()
     time_sync: str
     docker_packages: tuple[str, ...] = ()
 
@@ -72,7 +74,7 @@ class Distro(Row):
 
 
 class DockerUpstream(Row):
-    """Docker's own repository."""
+    """Docker's own repository. Its path depends on the distribution, so it is no row of repositories.yml."""
 
     repository: str
     path: str
@@ -96,9 +98,10 @@ class DockerConflicts(Row):
 
 
 class Docker(Frozen):
-    """docker, in containers.yml."""
+    """docker, in containers.yml; ``rpm`` is docker's own repository for dnf."""
 
     upstream: DockerUpstream
+    rpm: DockerUpstream
     conflicts: DockerConflicts
 
 
@@ -200,8 +203,33 @@ class Catalog:
         return next((c for c in self.conda if (c.distribution, c.architecture) == wanted), None)
 
     def packages(self) -> tuple[str, ...]:
-        """Every package a plan may ask a node about, sorted."""
+        """Every package a plan may ask a node about, whatever its distribution, sorted."""
+        names = {name for distro in (None, *self.distros) for name in self.packages_for(distro)}
+        return tuple(sorted(names))
+
+    def packages_for(self, distro: Distro | None) -> tuple[str, ...]:
+        """Every package a plan may ask a node of a distribution about, sorted; the node fills in ``{kernel}``.
+
+        Args:
+            distro: None where it is not known: only what concerns every distribution.
+        """
         names = {*self.docker.upstream.packages, *self.docker.conflicts.distribution, *self.docker.conflicts.upstream}
         names.update(self.server.base_packages.packages, self.server.time_sync.packages, ("unattended-upgrades",))
-        names.update(name for distro in self.distros for name in (*distro.docker_packages, distro.time_sync))
+        names.update(self.container_toolkit.packages, self._cuda_packages())
+        if distro:
+            names.update(distro.docker_packages, (distro.time_sync,))
+            for row in self.driver_packages:
+                if distro.key in row.distros:
+                    names.update(row.names(distro.kernel_flavours))
         return tuple(sorted(names))
+
+    def _cuda_packages(self) -> set[str]:
+        """Of every toolkit, and of the libraries for it."""
+        names = set()
+        for toolkit in self.cuda.toolkits:
+            major, _, minor = toolkit.version.partition(".")
+            names.add(self.cuda.package.format(major=major, minor=minor))
+            for library in self.libraries:
+                if library.cuda_major == major:
+                    names.update(name.format(cuda=toolkit.version, major=major) for name in library.debs)
+        return names

@@ -24,7 +24,7 @@ class Repository(Row):
         suite: Of apt; ``/`` for a flat repository.
         components: Of apt.
         key: Path of the key below base; empty where a keyring package carries it or the system has it.
-        keyring: Path of the keyring package below base, where there is one. Its key is what we install, by fingerprint.
+        keyring: Path of the keyring package below base, where the key itself has no known path.
         sha256: Of that key or keyring package, where it is known.
         fingerprints: Primary keys; empty where not known (then sha256 must be) or where the system has them.
         retention: Whether superseded versions stay.
@@ -96,7 +96,25 @@ class DriverPackages(Row):
     @property
     def row(self) -> str:
         """How the source of a choice names this row."""
-        return f"catalog: packages, {self.origin} {self.branches[0]} {self.flavour} on {self.distros[0]}"
+        return f"catalog: packages, {self.origin} {self.branches[0]} {self.flavour} {self.module} on {self.distros[0]}"
+
+    def names(self, kernel_flavours: tuple[str, ...]) -> set[str]:
+        """Every package it may mean, for any of its branches and any of these kernels; ``{kernel}`` is left in."""
+        templates = (
+            *self.packages,
+            *self.kernel_packages,
+            *self.fabric_manager,
+            *self.subnet_manager,
+            self.imex,
+            self.leading,
+        )
+        return {
+            template.format(branch=branch, kernel="{kernel}", kernel_flavour=flavour)
+            for template in templates
+            if template
+            for branch in self.branches
+            for flavour in kernel_flavours or ("",)
+        }
 
 
 class ContainerToolkit(Row):
@@ -104,6 +122,8 @@ class ContainerToolkit(Row):
 
     Attributes:
         packages: All at one version.
+        repository: Of apt, a name in repositories.yml.
+        rpm_repository: Of dnf.
         cdi_spec: Version of the CDI spec it writes.
     """
 
@@ -111,6 +131,7 @@ class ContainerToolkit(Row):
     rpm_version: str
     packages: tuple[str, ...] = Field(min_length=1)
     repository: str
+    rpm_repository: str
     cdi_spec: str
 
 
@@ -163,7 +184,7 @@ class Wheel(Row):
     @property
     def row(self) -> str:
         """How the source of a choice names this row."""
-        return f"catalog: frameworks, {self.framework} {self.version} {self.variant}"
+        return f"catalog: frameworks, {self.framework} {self.version} {self.variant} on {' and '.join(self.compute)}"
 
 
 class ControllerPython(Row):
