@@ -33,6 +33,7 @@ from gpustrap.model.node import Access, Endpoint, Escalation, Secrets
 # A socket's path may have 104 bytes where it may have the least; ssh adds a dot and 16 random characters to what
 # Ansible makes of the directory (a slash and 10 characters).
 CONTROL_DIRECTORY_MAX = 104 - 1 - 28
+PLANNING_TAG = "gpustrap_plan"  # of the tasks that plan a node without a lock: ours have one
 CANCEL_SECONDS = 0.5  # how often ansible-runner looks whether it was cancelled
 CANCELLED = "canceled"
 SWEEPS = 20  # a worker may fork once more while it is being ended
@@ -268,7 +269,7 @@ def ssh_defaults() -> tuple[str, ...]:
 def _arguments(private: Path, settings: Settings) -> list[str]:
     """The command line of ansible-playbook; what may be secret is only named, never in it."""
     words = ["--limit", f"@{private / 'nodes'}", "-e", f"@{private / 'variables.json'}"]
-    words += ["--forks", str(settings.forks)]
+    words += ["--forks", str(settings.forks), "--skip-tags", PLANNING_TAG]
     if (private / "become").exists():
         words += ["--become-password-file", str(private / "become")]
     if settings.vault_password_file:
