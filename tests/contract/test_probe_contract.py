@@ -62,7 +62,7 @@ def test_probe_says_all_the_schema_knows(answers: list[dict[str, Any]]) -> None:
 
 
 def test_the_richest_machines_say_everything(answers: list[dict[str, Any]]) -> None:
-    lists = ("filesystems", "pci", "installs")
+    lists = ("filesystems", "pci", "bridges", "installs")
     for name in lists:
         assert any(answer[name] for answer in answers), f"no recorded machine has {name}"
     assert any(answer["package_manager"].get("sources") for answer in answers)

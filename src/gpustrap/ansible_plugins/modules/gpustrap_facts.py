@@ -14,7 +14,7 @@ description:
   - The same program answers C(gpustrap inspect). It changes nothing.
 options:
   packages:
-    description: Packages whose installed and candidate versions are wanted.
+    description: Packages whose versions are wanted; C({kernel}) in a name means the running kernel.
     type: list
     elements: str
     default: []

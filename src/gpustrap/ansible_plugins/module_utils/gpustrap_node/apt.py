@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from . import apt_lists, apt_sources, dpkg
 from .host import Host
 
 PACKAGE = re.compile(r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
 MAX_ASKED = 1000
+MAX_VERSIONS = 100  # NVIDIA's repository keeps every version of every branch under one name
+VERSION = re.compile(r"^ (\*\*\*|   ) (\S+) -?\d+(?: \(.*\))?$")  # "(phased 20%)"
 NO = ("", "0", "no", "false", "off", "disable", "without")
 TIMER = "apt-daily-upgrade.timer"
 
 
-def package_facts(host: Host, asked: list[str], known: dict[str, dpkg.Package] | None) -> dict[str, object]:
+class Policy(NamedTuple):
+    """What ``apt-cache policy`` says of a package; archives without their passwords.
+
+    Attributes:
+        candidate: The version apt would install; empty if none.
+        origin: The archive that is from; empty where only dpkg knows it.
+        versions: What archives have, newest first.
+        installed_origin: The archive that has the installed version; empty if none has.
+    """
+
+    candidate: str
+    origin: str
+    versions: list[str]
+    installed_origin: str
+
+
+def package_facts(host: Host, asked: list[str], known: dict[str, dpkg.Package]) -> dict[str, object]:
     """The package manager's health, and what it knows of the packages asked for."""
-    if known is None:
-        dnf = any(host.exists(path) for path in ("/usr/bin/dnf", "/usr/bin/dnf5", "/usr/bin/microdnf"))
-        return {"kind": "dnf" if dnf else "unknown"}
     sources, problems = apt_sources.read_sources(host)
     names = [name for name in dict.fromkeys(asked) if PACKAGE.match(name)][:MAX_ASKED]
     answer = None
@@ -26,32 +42,50 @@ def package_facts(host: Host, asked: list[str], known: dict[str, dpkg.Package] |
             answer = host.run(["apt-cache", *options, "policy", *names], timeout=75)
     if names and (answer is None or answer.rc != 0):
         host.note("apt-cache policy: %s" % (answer.stderr.strip()[:500] if answer else "could not be run"))
-    candidates = parse_policy(answer.stdout if answer and answer.rc == 0 else "")
+    policies = parse_policy(answer.stdout if answer and answer.rc == 0 else "")
     return {
         "kind": "apt",
         **dpkg.health(host, known),
         "sources": [s.fact for s in sources if s.kind == "deb"],
         "source_problems": problems,
         "packages": {n: known[n].version for n in names if n in known and known[n].present},
-        "candidates": {name: version for name, (version, _) in candidates.items()},
-        "candidate_origins": {name: origin for name, (_, origin) in candidates.items() if origin},
+        "candidates": {name: policy.candidate for name, policy in policies.items() if policy.candidate},
+        "candidate_origins": {name: policy.origin for name, policy in policies.items() if policy.origin},
+        "versions": {name: policy.versions for name, policy in policies.items() if policy.versions},
+        "installed_origins": {n: policy.installed_origin for n, policy in policies.items() if policy.installed_origin},
     }
 
 
-def parse_policy(text: str) -> dict[str, tuple[str, str]]:
-    """Package -> (candidate, archive it is from), from the output of ``apt-cache policy NAME...``."""
+def parse_policy(text: str) -> dict[str, Policy]:
+    """The output of ``apt-cache policy NAME...``, by package."""
     found = {}
     for block in re.split(r"^(?=\S+:$)", text, flags=re.MULTILINE):
-        name = block.split("\n", 1)[0].rstrip(":")
-        candidate = re.search(r"^  Candidate: (\S+)$", block, re.MULTILINE)
-        if not candidate or candidate.group(1) == "(none)":
-            continue
-        version = candidate.group(1)
-        at = re.search(r"^ (?:\*\*\*|   ) %s -?\d+\n((?: {8}.*\n?)+)" % re.escape(version), block, re.MULTILINE)
-        rows = [row.split() for row in at.group(1).splitlines()] if at else []
-        archives = [" ".join(row[1:3]) for row in rows if len(row) > 2]
-        found[name] = (version, apt_sources.mask(archives[0]) if archives else "")
+        name, _, rest = block.partition("\n")
+        said = re.search(r"^  Candidate: (\S+)$", rest, re.MULTILINE)
+        candidate = said.group(1) if said and said.group(1) != "(none)" else ""
+        archives, installed = _version_table(rest)
+        versions = [version for version, at in archives.items() if at][:MAX_VERSIONS]
+        if candidate or versions:
+            origin = archives.get(candidate, "")
+            found[name.rstrip(":")] = Policy(candidate, origin, versions, archives.get(installed, ""))
     return found
+
+
+def _version_table(text: str) -> tuple[dict[str, str], str]:
+    """Each version, newest first, with the first archive that has it (empty: only dpkg knows it), and the installed."""
+    archives: dict[str, str] = {}
+    version, installed = "", ""
+    for line in text.split("\n"):
+        head = VERSION.match(line)
+        if head:
+            version = head.group(2)
+            archives.setdefault(version, "")
+            installed = version if head.group(1) == "***" else installed
+            continue
+        row = line.split()  # 500 http://a.example/debian trixie/main amd64 Packages; a flat repository has no suite
+        if version and len(row) > 2 and row[-1] == "Packages" and not archives[version]:
+            archives[version] = apt_sources.mask(" ".join(row[1:-1][:2]))
+    return archives, installed
 
 
 def parse_config(text: str) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import apt, dpkg, installs, network, pci, storage, system
+from . import apt, dpkg, installs, network, nvidia, pci, rpm, storage, system
 from .host import Host, NodeError
 
 
@@ -11,7 +11,7 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
 
     Args:
         host: The machine.
-        args: ``{"packages": [names whose installed and candidate versions are wanted]}``.
+        args: ``{"packages": [names whose versions are wanted]}``; ``{kernel}`` in one means the running kernel.
     """
     asked = args.get("packages", [])
     if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
@@ -20,6 +20,8 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
     kernel, virt = system.kernel_facts(host), system.virtualization(host)
     reboot, reasons = system.reboot_facts(host, kernel, virt)
     known = dpkg.packages(host)
+    names = [name.replace("{kernel}", str(kernel["running"])) for name in asked]
+    devices = pci.pci_facts(host)
     facts: dict[str, object] = {
         "schema_version": 1,
         "os": system.os_facts(host),
@@ -28,9 +30,11 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
         "cpu": system.cpu_facts(host),
         "memory": system.memory_facts(host),
         "filesystems": storage.filesystem_facts(host),
-        "pci": pci.pci_facts(host),
+        "pci": devices,
+        "bridges": pci.bridge_facts(host, devices),
         "secure_boot": pci.secure_boot(host),
-        "package_manager": apt.package_facts(host, asked, known),
+        "package_manager": _package_manager(host, names, known),
+        "nvidia": nvidia.nvidia_facts(host),
         "network": network.network_facts(host),
         "time": clock,
         "reboot_required": reboot,
@@ -44,3 +48,9 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
         host.note("not run as root: what only root can read is unknown")
     facts["notes"] = host.notes
     return facts
+
+
+def _package_manager(host: Host, names: list[str], known: dict[str, dpkg.Package] | None) -> dict[str, object]:
+    if known is not None:
+        return apt.package_facts(host, names, known)
+    return rpm.package_facts(host, names) if any(map(host.exists, rpm.DNF)) else {"kind": "unknown"}

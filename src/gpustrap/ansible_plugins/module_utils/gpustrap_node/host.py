@@ -114,6 +114,19 @@ class Host:
             return None
         return data
 
+    def read_at(self, path: str, offset: int, size: int) -> bytes:
+        """As many bytes of a file from an offset on as there are; no other is touched, as a device's may mind."""
+        try:
+            descriptor = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, size, offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
     def read(self, path: str) -> str | None:
         """A file's text, as `read_bytes`."""
         data = self.read_bytes(path)

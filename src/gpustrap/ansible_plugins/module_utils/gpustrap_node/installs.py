@@ -7,6 +7,7 @@ import re
 
 from .dpkg import Package
 from .host import Host
+from .nvidia import parse_module_version
 from .storage import on_share
 
 INFO = "/var/lib/dpkg/info"
@@ -128,12 +129,6 @@ def _driver(host: Host) -> list[dict[str, object]]:
         version = path.rpartition("/")[2]
         rows.append(_row("nvidia-driver", version, "dkms", path))
     return rows
-
-
-def parse_module_version(text: str) -> str:
-    """The version in /proc/driver/nvidia/version, of the proprietary or the open module."""
-    found = re.search(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
-    return found.group(1) if found else ""
 
 
 def _cuda_trees(host: Host) -> list[dict[str, object]]:

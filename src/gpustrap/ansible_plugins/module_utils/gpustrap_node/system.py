@@ -6,12 +6,14 @@ import hashlib
 import os
 import re
 import shlex
+import sys
 import time
 
 from .host import Host
 
 CONTAINERS = ("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "rkt", "openvz", "wsl", "proot", "pouch")
 
+MODULES = "/lib/modules"
 SYNCHRONIZED = 16_000_000  # microseconds; systemd's ntp_synced(): the kernel's bound grows until somebody corrects it
 
 
@@ -44,6 +46,7 @@ def os_facts(host: Host) -> dict[str, object]:
         "architecture": architecture(host),
         "hostname": host.line("/proc/sys/kernel/hostname") or host.line("/etc/hostname"),
         "timezone": _timezone(host),
+        "python": "%d.%d.%d" % sys.version_info[:3],
     }
 
 
@@ -68,9 +71,15 @@ def kernel_facts(host: Host) -> dict[str, object]:
     return {
         "running": running,
         "installed": sorted((k for k in installed if not k.endswith((".old", ".dpkg-tmp"))), key=version_key),
+        "headers": sorted(_buildable(host), key=version_key),
         "modules_loadable": loadable,
         "cmdline": host.line("/proc/cmdline"),
     }
+
+
+def _buildable(host: Host) -> list[str]:
+    """The kernels of which modules can be built: what /lib/modules/*/build leads to is there."""
+    return [name for name in host.names(MODULES) if host.exists("%s/%s/build/Makefile" % (MODULES, name))]
 
 
 def version_key(text: str) -> list[tuple[int, int, str]]:
@@ -140,7 +149,7 @@ def reboot_facts(host: Host, kernel: dict[str, object], virt: str) -> tuple[bool
     newest = newest_of_flavour(running, installed if isinstance(installed, list) else [])
     if newest and newest != running:
         reasons.append("kernel %s is installed, %s is running" % (newest, running))
-    if host.is_dir("/lib/modules") and not host.exists("/lib/modules/" + running) and host.exists("/proc/modules"):
+    if host.is_dir(MODULES) and not host.exists("%s/%s" % (MODULES, running)) and host.exists("/proc/modules"):
         reasons.append("the modules of the running kernel %s are gone" % running)
     if not reasons and not installed:
         return None, reasons
