@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ Flavour = Literal["open", "proprietary"]
 CAPABILITY = r"^\d{1,2}\.\d$"
 BRANCH = r"^\d{3}$"
 DEVICE = r"^[0-9a-f]{4}$"
+
+Capability = Annotated[str, Field(pattern=CAPABILITY)]
+Device = Annotated[str, Field(pattern=DEVICE)]
 
 
 class Architecture(Row):
@@ -26,7 +29,7 @@ class Architecture(Row):
     """
 
     name: str
-    compute_capabilities: tuple[str, ...] = Field(min_length=1)
+    compute_capabilities: tuple[Capability, ...] = Field(min_length=1)
     driver_min: str = Field("", pattern=r"^(\d{3})?$")
     driver_max: str = Field("", pattern=r"^(\d{3})?$")
     flavours: tuple[Flavour, ...] = Field(min_length=1)
@@ -36,8 +39,8 @@ class Architecture(Row):
 class IdRange(Row):
     """PCI device ids, both ends included, that belong to some generations: all that is known of an unlisted id."""
 
-    first: str = Field(pattern=DEVICE)
-    last: str = Field(pattern=DEVICE)
+    first: Device
+    last: Device
     architectures: tuple[str, ...] = Field(min_length=1)
 
 
@@ -57,10 +60,10 @@ class Gpu(Row):
     """
 
     name: str
-    ids: tuple[str, ...] = Field(min_length=1)
+    ids: tuple[Device, ...] = Field(min_length=1)
     subsystem: str = Field("", pattern=r"^([0-9a-f]{4})?$")
     architecture: str
-    compute_capability: str = Field(pattern=CAPABILITY)
+    compute_capability: Capability
     driver_min: str = Field("", pattern=r"^(\d{3})?$")
     vram_gib: float = Field(gt=0)
     pcie_generation: int = Field(ge=0, le=7)
@@ -110,7 +113,7 @@ class CudaToolkit(Row):
 
     version: str = Field(pattern=r"^\d+\.\d+$")
     driver_min: str
-    compute: tuple[str, ...] = Field(min_length=1)
+    compute: tuple[Capability, ...] = Field(min_length=1)
     newest: str = Field(pattern=r"^\d+\.\d+\.\d+$")
     repositories: tuple[str, ...] = ()
     size: int = Field(gt=0)
@@ -162,7 +165,7 @@ class Library(Row):
     name: Literal["cudnn", "nccl"]
     version: str
     cuda_major: str
-    compute_min: str = Field(pattern=CAPABILITY)
+    compute_min: Capability
     debs: dict[str, str] = Field(min_length=1)
     rpms: dict[str, str] = Field(default_factory=dict)
     size: int = Field(gt=0)
