@@ -1,11 +1,121 @@
-"""Decides how docker's containers get at the GPUs."""
+"""Decides how docker's containers get at the GPUs: the toolkit's version, and CDI where docker is new enough for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from gpustrap.model.lock import Choice
+from gpustrap.model.plan import Finding, Reasoning
+from gpustrap.resolve.docker import ENGINE
+from gpustrap.resolve.gpu.packages import known_to_all, listed, locked_versions, numbers, or_newer, upstream
+from gpustrap.resolve.gpu.repository import locked, variables
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
+
+ROLE = "nvidia_container_toolkit"
+ITEM = "container-toolkit"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How docker is told of GPUs.
+
+    Attributes:
+        name: ``cdi``, or ``runtime``: NVIDIA's runtime in daemon.json.
+        feature: docker needs ``features.cdi`` for it.
+        why: As a sentence without a full stop.
+        findings: What a person should know of it.
+    """
+
+    name: str
+    feature: bool
+    why: str
+    findings: tuple[Finding, ...] = ()
 
 
 def plan_containers(stack: Stack, docker: Part) -> Part:
     """Decide the variables of role nvidia_container_toolkit; ``docker`` is what was decided of docker."""
-    return Part()
+    inputs = stack.inputs
+    if not inputs.request.docker or not inputs.request.container_toolkit:
+        switch = "gpustrap_container_toolkit" if inputs.request.docker else "gpustrap_docker"
+        return Part((Choice(item=ITEM, value="none", reason=f"{switch} is false", source="request"),))
+    row = inputs.catalog.container_toolkit
+    repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
+    engine = _engine(docker)
+    if repository is None or not engine:
+        return Part()  # without docker's version, its own refusal says why
+    versions, whence = _versions(stack)
+    version = next(iter(versions.values()))
+    mode = _mode(stack, *engine)
+    recalled = "recalled" in {row.confidence, repository.confidence}
+    choice = Choice(
+        item=ITEM,
+        value=f"{version} {mode.name}",
+        reason=f"{whence}; {mode.why}",
+        source="catalog: containers, toolkit and cdi",
+        confidence="recalled" if recalled else "verified",
+        simulated=inputs.request.simulated,
+    )
+    lines = (f"Version {version}: {whence} ({row.source}).", f"Mode {mode.name}: {mode.why}.")
+    return Part(
+        choices=(choice,),
+        variables={
+            f"{ROLE}_packages": listed(versions),
+            f"{ROLE}_mode": mode.name,
+            f"{ROLE}_docker_cdi_feature": mode.feature,
+            **{f"{ROLE}_{key}": value for key, value in variables(inputs, repository).items()},
+        },
+        findings=mode.findings,
+        reasoning=(Reasoning(item=ITEM, sentences=lines),),
+        repositories=(locked(inputs, repository),),
+    )
+
+
+def _engine(docker: Part) -> tuple[str, str] | None:
+    """Name and version of docker's engine, as decided."""
+    packages = (docker.variables or {}).get("docker_packages", ())
+    return next(((p["name"], upstream(p["version"])) for p in packages if p["name"] in ENGINE.values()), None)
+
+
+def _versions(stack: Stack) -> tuple[dict[str, str], str]:
+    """Package -> version, all the same, and where it is from."""
+    inputs, row = stack.inputs, stack.inputs.catalog.container_toolkit
+    own = row.rpm_version if inputs.distro.family == "redhat" else row.version
+    on_node = next(iter(known_to_all(inputs, row.packages)), "")
+    lock = locked_versions(inputs, ITEM, ROLE)
+    if lock and lock.keys() == set(row.packages):
+        version = next(iter(lock.values()))
+        return dict(lock), f"locked{or_newer(on_node or own, version)}"
+    if on_node:
+        return dict.fromkeys(row.packages, on_node), "the newest that the node's package manager knows"
+    return dict.fromkeys(row.packages, own), "the version that the catalog knows"
+
+
+def _mode(stack: Stack, engine: str, version: str) -> Mode:
+    inputs, toolkit = stack.inputs, stack.inputs.catalog.container_toolkit
+    if _features(stack).get("cdi") is False:
+        return Mode("runtime", feature=False, why="gpustrap_docker_daemon switches features.cdi off")
+    row = next((r for r in inputs.catalog.cdi if r.spec == toolkit.cdi_spec), None)
+    spec = f"version {toolkit.cdi_spec} of the CDI spec, which toolkit {upstream(toolkit.version)} writes"
+    if row is None or numbers(version) < numbers(row.docker_min):
+        needs = f"{spec}, needs docker {row.docker_min}" if row else f"no docker is known to read {spec}"
+        finding = Finding(
+            code="docker-too-old-for-cdi",
+            severity="warning",
+            subject=f"{engine} {version}",
+            message=f"{needs}: containers get the GPUs through NVIDIA's runtime instead, and may lose them when "
+            "systemd reloads its units",
+            evidence=f"catalog: containers, cdi {toolkit.cdi_spec}" + (f": {row.source}" if row else ""),
+            advice="set gpustrap_docker_origin: upstream for a newer docker",
+        )
+        why = f"{engine} {version} is too old for CDI: {needs}"
+        return Mode("runtime", feature=False, why=why, findings=(finding,))
+    feature = numbers(version) < numbers(row.docker_default)
+    switch = "with features.cdi switched on" if feature else "on by default"
+    return Mode("cdi", feature=feature, why=f"{engine} {version} reads {spec}: CDI, {switch}")
+
+
+def _features(stack: Stack) -> dict[str, object]:
+    """What the user's own daemon.json says of features; any type of value may be there."""
+    features = stack.inputs.request.docker_daemon.get("features")
+    return features if isinstance(features, dict) else {}

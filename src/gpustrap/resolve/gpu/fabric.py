@@ -1,11 +1,210 @@
-"""Decides fabric manager, subnet manager and IMEX."""
+"""Decides fabric manager, subnet manager and IMEX: what NVLink needs to come up, at exactly the driver's version."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from gpustrap.errors import Problem
+from gpustrap.model.attention import CONTAINERS
+from gpustrap.model.lock import Choice
+from gpustrap.model.plan import Finding, Reasoning
+from gpustrap.resolve.gpu.boards import NodeGpu, counted, nv_switches
+from gpustrap.resolve.gpu.candidates import fill
+from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
+from gpustrap.resolve.gpu.packages import known, listed
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
+
+ITEM = "fabric-manager"
+MANAGER, SUBNET, IMEX = "fabric manager", "subnet manager", "IMEX"
+SERVICES = {MANAGER: "nvidia-fabricmanager.service", IMEX: "nvidia-imex.service"}  # the first one starts the subnet's
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the node's NVLinks need, and by which sign."""
+
+    kinds: tuple[str, ...]
+    why: str
 
 
 def plan_fabric(stack: Stack) -> Part:
     """Decide the variables of role nvidia_fabric_manager."""
-    return Part()
+    needs = _needs(stack)
+    if not needs.kinds:
+        return _without(stack)
+    names = {kind: _names(stack, kind) for kind in needs.kinds}
+    missing = [kind for kind, found in names.items() if not found]
+    if missing:
+        return Part(problems=(_unknown(stack, needs, missing),))
+    versions: dict[str, str] = {}
+    problems: list[Problem] = []
+    for kind, found in names.items():
+        for name in found:
+            version = _any_version(stack, name) if kind == SUBNET else _exact_version(stack, name)
+            if isinstance(version, Problem):
+                problems.append(version)
+            else:
+                versions[name] = version
+    if problems:
+        return Part(problems=tuple(problems))
+    row = stack.driver.packages
+    choice = Choice(
+        item=ITEM,
+        value=_value(stack, needs.kinds),
+        reason=f"{needs.why}; exactly the driver's version",
+        source=row.row,
+        confidence=row.confidence,
+        simulated=stack.inputs.request.simulated and row.origin == "nvidia",
+    )
+    packages = ", ".join(f"{name} {version or '(version open)'}" for name, version in versions.items())
+    lines = (f"The node needs {' and '.join(needs.kinds)}: {needs.why}.", f"Chosen: {packages} ({row.row}).")
+    return Part(
+        choices=(choice,),
+        variables={
+            "nvidia_fabric_manager_packages": listed(versions),
+            "nvidia_fabric_manager_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
+        },
+        findings=_subnet_findings(stack) if SUBNET in needs.kinds else (),
+        reasoning=(Reasoning(item=ITEM, sentences=lines),),
+    )
+
+
+def _with_fabric(stack: Stack, *fabrics: str) -> tuple[NodeGpu, ...]:
+    return tuple(gpu for gpu in stack.gpus if any(board.fabric in fabrics for board in gpu.boards))
+
+
+def _needs(stack: Stack) -> Needs:
+    switches = nv_switches(stack.inputs.facts)
+    fifth, rack = _with_fabric(stack, "nvlink5"), _with_fabric(stack, "imex")
+    kinds: list[str] = []
+    reasons = []
+    if switches:
+        kinds.append(MANAGER)
+        reasons.append(f"{len(switches)} NVSwitches among its PCI devices")
+    if fifth:
+        kinds = [MANAGER, SUBNET]
+        reasons.append(f"{counted(tuple(gpu.name for gpu in fifth))} with NVLink 5")
+    if rack:
+        kinds.append(IMEX)
+        reasons.append(f"{counted(tuple(gpu.name for gpu in rack))} of a rack that shares memory between nodes")
+    return Needs(tuple(kinds), " and ".join(reasons))
+
+
+def _without(stack: Stack) -> Part:
+    """No NVSwitch is seen. Said only where boards have the plugs for one."""
+    pluggable = _with_fabric(stack, "nvswitch")
+    if not pluggable:
+        return Part()
+    facts = stack.inputs.facts
+    names = counted(tuple(gpu.name for gpu in pluggable))
+    findings: tuple[Finding, ...] = ()
+    reason = "no NVSwitch among the node's PCI devices"
+    if facts.virtualization not in {"none", "unknown", *CONTAINERS}:
+        reason += ": in a virtual machine, the host runs it"
+        findings = (
+            Finding(
+                code="fabric-manager-on-host",
+                severity="note",
+                subject=names,
+                message="the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host "
+                "must run the fabric manager, or CUDA ends with error 802, system not yet initialized",
+                evidence=f"virtualization {facts.virtualization}; no NVSwitch among the PCI devices",
+                advice="ask whoever runs the host for its fabric manager's state",
+            ),
+        )
+    choice = Choice(item=ITEM, value="none", reason=reason, source="node: PCI")
+    lines = (f"{names} can hang on NVSwitches.", f"None is planned: {reason}.")
+    return Part((choice,), findings=findings, reasoning=(Reasoning(item=ITEM, sentences=lines),))
+
+
+def _names(stack: Stack, kind: str) -> tuple[str, ...]:
+    row = stack.driver.packages
+    templates = {MANAGER: row.fabric_manager, SUBNET: row.subnet_manager, IMEX: (row.imex,) if row.imex else ()}[kind]
+    return tuple(fill(stack.inputs, name, stack.driver.branch, stack.driver.version) for name in templates)
+
+
+def _value(stack: Stack, kinds: tuple[str, ...]) -> str:
+    version = stack.driver.version or f"{stack.driver.branch.branch} (version open)"
+    return version if kinds == (MANAGER,) else f"{version}, {' and '.join(kinds)}"
+
+
+def _unknown(stack: Stack, needs: Needs, missing: list[str]) -> Problem:
+    inputs, driver = stack.inputs, stack.driver
+    what = " and ".join(missing)
+    message = f"its GPUs need {what} to work, and no package of it is known for driver {driver.branch.branch} here"
+    others = {
+        f"set gpustrap_driver_origin: {row.origin} with gpustrap_driver_branch: {' or '.join(row.branches)}"
+        for row in inputs.catalog.driver_packages
+        if inputs.distro.key in row.distros
+        and (MANAGER not in needs.kinds or row.fabric_manager)
+        and (SUBNET not in needs.kinds or row.subnet_manager)
+        and (IMEX not in needs.kinds or row.imex)
+    }
+    ways = sorted(others) or ["install a distribution whose packages of it are known: gpustrap catalog show packages"]
+    evidence = f"{needs.why}\n{driver.packages.row}: {driver.packages.source}"
+    return inputs.problem("fabric-manager-unknown", message, "; or ".join(ways), evidence=evidence)
+
+
+def _here(stack: Stack, name: str) -> tuple[str, ...]:
+    """The versions on the node or in its package manager, as far as they are of the driver's origin."""
+    inputs, driver = stack.inputs, stack.driver
+    manager = inputs.facts.package_manager
+    archive = manager.candidate_origins.get(name, "")
+    other = archive and is_nvidias(archive, inputs.request.nvidia_repository) != (driver.packages.origin == "nvidia")
+    there = manager.packages.get(name)
+    return (*((there,) if there else ()), *(() if other else known(inputs, name)))
+
+
+def _exact_version(stack: Stack, name: str) -> str | Problem:
+    """The package's version that is the driver's."""
+    inputs, driver = stack.inputs, stack.driver
+    if not driver.version:
+        return ""
+    here = _here(stack, name)
+    found = next((version for version in here if upstream_version(version) == driver.version), "")
+    if found:
+        return found
+    if here:
+        return _mismatch(stack, name, here)
+    if driver.packages.version:
+        return driver.package_version
+    if inputs.offline:
+        return ""
+    message = f"apt on the node knows no version of {name}, which its NVSwitches need"
+    remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
+    return inputs.problem("package-unavailable", message, remedy)
+
+
+def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
+    inputs, driver = stack.inputs, stack.driver
+    message = f"{name} must be of exactly the driver's version, {driver.version}: apt on the node has only {here[0]}"
+    same = dict.fromkeys(v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch)
+    remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
+    if same:
+        remedy = f"set gpustrap_driver_version: {next(iter(same))}, so that both are the same; or {remedy}"
+    return inputs.problem("fabric-manager-mismatch", message, remedy, evidence=f"{name}: {', '.join(here)}")
+
+
+def _any_version(stack: Stack, name: str) -> str:
+    """The driver's version where there is one, else the newest; empty where only a repository still to come knows."""
+    here = known(stack.inputs, name)
+    exact = next((version for version in here if upstream_version(version) == stack.driver.version), "")
+    return exact or next(iter(here), "")
+
+
+def _subnet_findings(stack: Stack) -> tuple[Finding, ...]:
+    gpus = counted(tuple(gpu.name for gpu in _with_fabric(stack, "nvlink5")))
+    kernel = stack.inputs.facts.kernel.running
+    ubuntu = f"on Ubuntu it is in linux-modules-extra-{kernel}: add that to gpustrap_packages"
+    return (
+        Finding(
+            code="nvlink5-needs-ib-umad",
+            severity="note",
+            subject=gpus,
+            message="the subnet manager of NVLink 5 works through the kernel module ib_umad, or the fabric stays in "
+            "progress and CUDA ends with error 802",
+            evidence="NVIDIA/gpu-operator#2781",
+            advice=ubuntu if stack.inputs.distro.id == "ubuntu" else f"on the node: modinfo -k {kernel} ib_umad",
+        ),
+    )
