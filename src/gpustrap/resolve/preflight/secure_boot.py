@@ -1,0 +1,59 @@
+"""Whether the firmware lets the planned modules load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustrap.resolve.gpu.candidates import all_candidates
+from gpustrap.resolve.preflight.view import Seen, View, note, warning
+
+MOK = "set gpustrap_driver_mok: true, and have a person enrol the node's key once at its console"
+
+
+def look_at_secure_boot(view: View) -> Iterator[Seen]:
+    """Modules built on the node are signed by nobody whom the firmware knows."""
+    state, driver = view.facts.secure_boot, view.driver
+    evidence = f"Secure Boot: {state.source or 'nothing on the node says'}"
+    if driver and driver.packages.module == "prebuilt" and state.enabled:
+        yield note(
+            "secure-boot-signed",
+            "Secure Boot",
+            "it is on, and the planned modules are prebuilt and signed by the distribution: nothing is to be done",
+            evidence=f"{evidence}\n{driver.packages.row}",
+            advice="keep to the distribution's kernels",
+        )
+    if view.builds is None or state.enabled is False:
+        return
+    if state.enabled is None:
+        if not view.inputs.request.driver_mok:
+            yield warning(
+                "secure-boot-unknown",
+                "Secure Boot",
+                "whether it is on cannot be read: if it is, the modules built on the node will not load",
+                evidence=evidence,
+                advice=f"look: mokutil --sb-state; if it is on, {MOK}",
+            )
+    elif view.inputs.request.driver_mok:
+        yield warning(
+            "secure-boot-mok",
+            "Secure Boot",
+            "it is on: the driver loads only once a person has enrolled the node's key at its console",
+            evidence=evidence,
+            advice="plan for a reboot with somebody at the console (screen or BMC): MOK Manager never asks over SSH",
+        )
+    else:
+        yield _refused(view, evidence)
+
+
+def _refused(view: View, evidence: str) -> Seen:
+    """The three ways out; where the distribution has no signed modules, the first is another distribution."""
+    signed = [c for c in all_candidates(view.inputs, view.gpus) if c.packages.module == "prebuilt" and c.by != "gpus"]
+    first = (
+        f'set gpustrap_driver_origin: distribution (branch "{signed[0].branch.branch}" has signed modules)'
+        if (signed := sorted(signed, key=lambda c: (c.by != "", -int(c.branch.branch))))
+        else "install a distribution that signs modules itself, as Ubuntu does"
+    )
+    message = "Secure Boot is on, and modules that DKMS builds on the node would be refused by the kernel"
+    remedy = f"one of: {first}; {MOK}; switch Secure Boot off in the firmware"
+    row = view.driver.packages.row if view.driver else ""
+    return view.inputs.problem("secure-boot-dkms", message, remedy, evidence=f"{evidence}\n{row}")
