@@ -19,6 +19,7 @@ from gpustrap.model.node import Endpoint, Node, Secrets
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.report.plan_text import render
+from gpustrap.resolve.plan import COMPONENTS
 from gpustrap.site.lockfile import read_lock
 
 FACTS = Path(__file__).parent.parent / "cases" / "plan" / "facts"
@@ -91,9 +92,9 @@ def test_locked_versions_stay_until_upgrade(world: World) -> None:
     planned = world.plan()
     assert world.text == before, "news in the archive must not change the lock"
     assert any("26.1.6 is available" in c.reason for c in planned.nodes["n1"].choices)
-    assert world.plan(check=True, upgrade=True).exit_code is ExitCode.REFUSED
+    assert world.plan(check=True, upgrade=COMPONENTS).exit_code is ExitCode.REFUSED
     assert world.text == before
-    assert world.plan(upgrade=True).exit_code is ExitCode.OK
+    assert world.plan(upgrade=COMPONENTS).exit_code is ExitCode.OK
     assert (world.docker("n1"), world.docker("n2")) == ("26.1.6", "26.1.5")
 
 
@@ -128,7 +129,7 @@ def test_nothing_is_written_when_no_node_has_a_plan(world: World) -> None:
 def test_planning_some_nodes_leaves_the_others_alone(world: World) -> None:
     world.plan()
     world.answers = {"n1": world.facts("27"), "n2": world.facts("27")}
-    world.plan("n2", upgrade=True)
+    world.plan("n2", upgrade=COMPONENTS)
     assert (world.docker("n1"), world.docker("n2")) == ("26.1.5", "27")
 
 
@@ -172,7 +173,7 @@ def test_equal_machines_share_a_table_and_markup_of_a_node_is_inert(world: World
     world.answers["n1"] = world.answers["n2"] = world.facts("26[red]")
     planned = world.plan()
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    console.print(render(planned.nodes, planned.changes))
+    console.print(render(planned.plans, planned.changes))
     text = console.export_text()
     assert "n1, n2" in text
     assert "docker.io 26[red]" in text

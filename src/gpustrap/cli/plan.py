@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +22,10 @@ from gpustrap.cli.options import (
 )
 from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
 
+if TYPE_CHECKING:
+    from gpustrap.commands.plan import Planned
+    from gpustrap.model.site import Site
+
 
 def add(app: typer.Typer) -> None:
     """Register the verb."""
@@ -28,9 +33,10 @@ def add(app: typer.Typer) -> None:
         "plan",
         epilog=examples(
             "gpustrap plan",
-            "gpustrap plan n1",
-            "gpustrap plan --upgrade",
+            "gpustrap plan n1 --explain",
+            "gpustrap plan --upgrade --only docker",
             "gpustrap plan --check (in CI)",
+            "gpustrap plan --from-facts facts.json --set gpustrap_driver_branch=595",
         ),
     )(plan)
 
@@ -40,10 +46,35 @@ def plan(
     *,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell the whole reasoning in sentences. Writes nothing.")
+    ] = False,
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Take the newest versions instead of keeping the locked ones.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="COMPONENT",
+            help="With --upgrade, move only this: conda, container-toolkit, cuda, docker, driver or frameworks. "
+            "May be repeated.",
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the lock would change.")] = False,
+    from_facts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-facts",
+            metavar="FILE",
+            help="Plan recorded facts (gpustrap inspect --format json) and ask no node: files, directories, or - for "
+            "standard input. Needs no site, writes nothing.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="With --from-facts, a gpustrap_* variable of every node."),
+    ] = None,
     form: FormatOption = Format.TABLE,
     forks: ForksOption = 20,
     password_fd: PasswordFdOption = None,
@@ -56,44 +87,71 @@ def plan(
     Nodes are only read. Locked versions are kept until --upgrade. A node that is refused or cannot be reached keeps
     its old entry. Exit codes: 0 every node has a plan, 3 refused or (--check) stale, 4 unreachable.
     """
-    from dataclasses import asdict
-
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
+    from gpustrap.commands.plan import components
     from gpustrap.commands.plan import plan as plan_site
+    from gpustrap.commands.plan_offline import plan_from_facts, refuse_mixed
     from gpustrap.model.site import Site
-    from gpustrap.report.plan_text import render
+    from gpustrap.site.inventory import has_inventory
 
-    secrets = read_secrets(
-        password_fd=password_fd,
-        become_password_fd=become_password_fd,
-        ask_password=ask_password,
-        ask_become=ask_become,
-    )
+    moving = components(upgrade, only or ())
+    of_nodes = {"--limit": limit, "--upgrade": upgrade, "--check": check}
+    refuse_mixed(bool(from_facts), [name for name, given in of_nodes.items() if given], settings or ())
     place = Site(site.resolve())
-    with progress("Planning") as say:
-        planned = plan_site(
-            place,
-            patterns=nodes,
-            limit=limit,
-            upgrade=upgrade,
-            check=check,
-            secrets=secrets,
-            forks=forks,
-            progress=say,
+    if from_facts:
+        planned = plan_from_facts(
+            from_facts,
+            arguments=nodes or (),
+            site=place if has_inventory(place) or site != Path() else None,
+            settings=settings or (),
+            stdin=sys.stdin.buffer,
         )
-    data = {
-        "nodes": {name: entry.model_dump(mode="json") for name, entry in planned.nodes.items()},
-        "changes": list(planned.changes),
-        "problems": [{**asdict(p), "exit_code": int(p.exit_code)} for p in planned.problems],
-        "exit_code": int(planned.exit_code),
-    }
-    emit(data, render(planned.nodes, planned.changes, complete=not planned.problems), form)
-    show_problems(planned.problems)
+    else:
+        secrets = read_secrets(
+            password_fd=password_fd,
+            become_password_fd=become_password_fd,
+            ask_password=ask_password,
+            ask_become=ask_become,
+        )
+        with progress("Planning") as say:
+            planned = plan_site(
+                place,
+                patterns=nodes,
+                limit=limit,
+                upgrade=moving,
+                check=check,
+                write=not explain,
+                secrets=secrets,
+                forks=forks,
+                progress=say,
+            )
+    _show(planned, form, explain=explain)
+    _say_what_follows(planned, place, quiet=check or explain)
+    raise typer.Exit(int(planned.exit_code))
+
+
+def _show(planned: Planned, form: Format, *, explain: bool) -> None:
+    from gpustrap.report import explain_text, plan_json, plan_text
+
+    report = plan_json.report(planned.plans, planned.changes, planned.problems)
+    told = set()
+    if explain:
+        table = explain_text.render(planned.plans)
+        told = {p for plan in planned.plans.values() for p in plan.problems if form is Format.TABLE}
+    else:
+        whole = not planned.problems and planned.lock is not None
+        table = plan_text.render(planned.plans, planned.changes, complete=whole)
+    emit(report.model_dump(mode="json"), table, form)
+    show_problems(p for p in planned.problems if p not in told)
+
+
+def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
+    if planned.note:
+        stderr.print(planned.note, markup=False)
     if planned.written:
         stderr.print(f"wrote {place.lock.name}", markup=False)
-    elif not check and not planned.problems:
+    elif planned.lock and not quiet and not planned.problems:
         stderr.print(f"{place.lock.name} is up to date", markup=False)
     if planned.written and planned.changes:
         say_next("gpustrap apply")
-    raise typer.Exit(int(planned.exit_code))

@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from gpustrap.commands import apply_problems as problem
-from gpustrap.commands.freshness import check_freshness
-from gpustrap.commands.inspect import read_facts
+from gpustrap.commands.inspect import ASKING, read_facts
 from gpustrap.commands.ledgers import close_ledgers, open_ledgers, release_ledgers
 from gpustrap.commands.plan import plan
+from gpustrap.commands.readiness import readiness
 from gpustrap.commands.verify import VERDICT_CODES, verify_nodes
 from gpustrap.converge.masking import Mask
-from gpustrap.converge.preflight import preflight
 from gpustrap.converge.runlog import RunLog, write_summary
 from gpustrap.converge.session import SessionResult, Settings, Target, run_ansible, site_playbook
 from gpustrap.converge.tally import Tally
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.check import NodeChecks
-from gpustrap.model.facts import Facts
 from gpustrap.model.ledger import Claim
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Node, Secrets
@@ -34,6 +32,7 @@ from gpustrap.model.run import NodeRun, Outcome, RunSummary
 from gpustrap.model.site import Site
 from gpustrap.report import run_report
 from gpustrap.resolve.digests import entry_digest
+from gpustrap.resolve.locked_versions import locked_packages
 from gpustrap.site.access import load_access
 from gpustrap.site.inventory import VAULT_VARIABLE, load_nodes
 from gpustrap.site.lockfile import read_lock
@@ -190,7 +189,7 @@ def _replan(run: _Run, patterns: Sequence[str] | None, limit: str | None) -> dic
 
 
 def _survey(run: _Run, nodes: Sequence[Node], lock: Lock, unplanned: Mapping[str, tuple[Problem, ...]]) -> list[Node]:
-    """Read facts and keep the nodes that may be changed: known to the lock, unchanged since the plan, with room.
+    """Read facts and keep the nodes that may be changed; `readiness` says which.
 
     Args:
         run: This apply.
@@ -202,29 +201,26 @@ def _survey(run: _Run, nodes: Sequence[Node], lock: Lock, unplanned: Mapping[str
         run.site,
         nodes,
         secrets=run.secrets,
+        packages=lambda node: locked_packages(lock.nodes.get(node.name)),
         forks=run.options.forks,
         progress=lambda step: run.progress(Step(step.node, step.text)),
+        asking=ASKING,
     )
     ready: list[Node] = []
     for node in nodes:
         answer = facts[node.name]
         refused = unplanned.get(f"node {node.name}", ())
-        if not refused:
-            refused = answer.problems if isinstance(answer, GpustrapError) else _refusals(run, node, answer, lock)
+        if isinstance(answer, GpustrapError):
+            refused = refused or answer.problems
+        elif not refused:
+            refused, notes = readiness(node, answer, lock, run.options.tags)
+            for note in notes:
+                run.progress(Step(node.name, note))
         if refused:
             run.refuse(node.name, refused)
         else:
             ready.append(node)
     return ready
-
-
-def _refusals(run: _Run, node: Node, facts: Facts, lock: Lock) -> tuple[Problem, ...]:
-    stale = check_freshness(node, facts, lock)
-    refused, notes = preflight(node.name, facts, lock.nodes.get(node.name))
-    for note in notes:
-        run.progress(Step(node.name, note))
-    absent = None if stale else problem.roles_not_in_lock(node.name, run.options.tags, lock.nodes[node.name])
-    return (*(p for p in (stale, absent) if p), *refused)
 
 
 def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeRun, ...], bool]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gpustrap import __version__
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.catalog.schema import Catalog
-from gpustrap.commands.inspect import read_facts
+from gpustrap.commands.controller import controller_problem
+from gpustrap.commands.inspect import ASKING, packages_of_plan, read_facts
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Node, Secrets
+from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.model.progress import Progress, silent
+from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.resolve.plan import COMPONENTS, plan_node
 from gpustrap.site.inventory import load_nodes
 from gpustrap.site.lockfile import diff_locks, read_lock, write_lock
+from gpustrap.site.wrong import closest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +30,25 @@ class Planned:
     """What was decided.
 
     Attributes:
-        nodes: The plan of every node that has one, with today's reasons.
+        plans: By node, with today's reasons; refused ones, too, but none of a node that could not be asked.
         changes: What the new lock has that the old one had not; a line for a person each.
         problems: Refusals, and nodes that could not be asked. Their old entries stay.
-        lock: The new lock; not written with ``check``.
+        lock: The new lock; not written with ``check``. None where the plan is about no site.
         written: The lock was written: it is not what it was.
+        note: What a person should know of where the plan came from; empty where that is plain.
     """
 
-    nodes: Mapping[str, NodeLock]
+    plans: Mapping[str, NodePlan]
     changes: tuple[str, ...]
     problems: tuple[Problem, ...]
-    lock: Lock
+    lock: Lock | None = None
     written: bool = False
+    note: str = ""
+
+    @property
+    def nodes(self) -> dict[str, NodeLock]:
+        """The entry of every node that has a plan."""
+        return {name: plan.lock for name, plan in self.plans.items() if plan.lock}
 
     @property
     def exit_code(self) -> ExitCode:
@@ -50,8 +61,9 @@ def plan(
     *,
     patterns: Sequence[str] | None = None,
     limit: str | None = None,
-    upgrade: bool = False,
+    upgrade: Collection[str] = (),
     check: bool = False,
+    write: bool = True,
     secrets: Secrets,
     forks: int = 20,
     progress: Progress = silent,
@@ -62,8 +74,9 @@ def plan(
         site: The site.
         patterns: Nodes or groups; all when empty.
         limit: An Ansible host pattern that narrows them down.
-        upgrade: Take the newest versions instead of the locked ones.
+        upgrade: The components that take the newest versions instead of the locked ones.
         check: Write nothing; a lock that would change is a problem.
+        write: Write the lock if it changes.
         secrets: Passwords of this run.
         forks: Nodes asked at a time.
         progress: Told how it goes.
@@ -78,25 +91,84 @@ def plan(
         site,
         nodes,
         secrets=secrets,
-        packages=lambda node: sorted({*catalog.packages(), *node.request.packages}),
+        packages=packages_of_plan(catalog),
         forks=forks,
         progress=progress,
-        asking="asking (reading today's package lists can take half a minute)",
+        asking=ASKING,
     )
     before = old.nodes if old else {}
-    planned, problems = _decide(nodes, answers, before, catalog, upgrade=upgrade)
+    plans, problems = _decide(nodes, answers, before, catalog, upgrade)
+    planned = {name: plan.lock for name, plan in plans.items() if plan.lock}
     whole_site = not patterns and not limit
     here = {node.name for node in nodes}
     stay = {name: entry for name, entry in before.items() if name in here or not whole_site}
     entries = stay | {name: _settled(before.get(name), entry) for name, entry in planned.items()}
     lock = Lock(tool=f"gpustrap {__version__}", catalog=catalog.digest, nodes=entries)
     changes = diff_locks(old, lock)
-    written = not check and lock != old and bool(entries or old)
+    written = write and not check and lock != old and bool(entries or old)
     if check and entries != before:
         problems.append(_stale(site))
     elif written:
         write_lock(site, lock)
-    return Planned(planned, changes, tuple(problems), lock, written)
+    return Planned(plans, changes, tuple(problems), lock, written)
+
+
+def decide(
+    name: str,
+    facts: Facts,
+    request: Request,
+    catalog: Catalog,
+    *,
+    keep: NodeLock | None = None,
+    upgrade: Collection[str] = (),
+    offline: bool = False,
+) -> NodePlan:
+    """The plan of one node, and whether this machine could carry it out; see `plan_node`."""
+    decided = plan_node(name, facts, request, catalog, keep=keep, upgrade=upgrade, offline=offline)
+    trouble = controller_problem(name, facts)
+    if not trouble:
+        return decided
+    message = f"{trouble.message}, so apply will refuse this node"
+    finding = Finding(
+        code=trouble.code,
+        severity="warning",
+        subject="",
+        message=message,
+        evidence=trouble.evidence,
+        advice=trouble.remedy,
+    )
+    return replace(decided, findings=(*decided.findings, finding))
+
+
+def components(upgrade: bool, only: Sequence[str]) -> tuple[str, ...]:
+    """The components that move to their newest versions.
+
+    Args:
+        upgrade: Whether any does.
+        only: Which; all when empty.
+
+    Raises:
+        GpustrapError: There is no such component, or nothing is to move.
+    """
+    if only and not upgrade:
+        message = "it says which components --upgrade moves, and --upgrade is not there"
+        remedy = f"gpustrap plan --upgrade --only {only[0]}"
+        raise GpustrapError(Problem("only-without-upgrade", f"--only {only[0]}", message, ExitCode.USAGE, "", remedy))
+    wrong = [name for name in dict.fromkeys(only) if name not in COMPONENTS]
+    if wrong:
+        raise GpustrapError(*(_no_such_component(name) for name in wrong))
+    return tuple(dict.fromkeys(only)) or (COMPONENTS if upgrade else ())
+
+
+def _no_such_component(name: str) -> Problem:
+    near = closest(name, COMPONENTS)
+    return Problem(
+        code="no-such-component",
+        subject=f"--only {name}",
+        message="there is no such component" + (f"; did you mean {near}?" if near else ""),
+        exit_code=ExitCode.USAGE,
+        remedy=f"use {near}" if near else f"use one of {', '.join(COMPONENTS)}",
+    )
 
 
 def _decide(
@@ -104,10 +176,9 @@ def _decide(
     answers: Mapping[str, Facts | GpustrapError],
     before: Mapping[str, NodeLock],
     catalog: Catalog,
-    *,
-    upgrade: bool,
-) -> tuple[dict[str, NodeLock], list[Problem]]:
-    planned: dict[str, NodeLock] = {}
+    upgrade: Collection[str],
+) -> tuple[dict[str, NodePlan], list[Problem]]:
+    plans: dict[str, NodePlan] = {}
     problems: list[Problem] = []
     for node in nodes:
         facts = answers[node.name]
@@ -115,11 +186,9 @@ def _decide(
             problems += facts.problems
             continue
         keep = before.get(node.name)
-        decided = plan_node(node.name, facts, node.request, catalog, keep=keep, upgrade=COMPONENTS if upgrade else ())
-        problems += decided.problems
-        if decided.lock:
-            planned[node.name] = decided.lock
-    return planned, problems
+        plans[node.name] = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
+        problems += plans[node.name].problems
+    return plans, problems
 
 
 def _settled(old: NodeLock | None, new: NodeLock) -> NodeLock:

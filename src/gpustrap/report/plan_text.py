@@ -1,44 +1,91 @@
-"""A plan for people: what was decided, why, and what that changes."""
+"""A plan for people: what was decided, why, what was noticed, and what that changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gpustrap.model.lock import Choice, NodeLock
+from gpustrap.model.lock import Choice
+from gpustrap.model.plan import Finding, NodePlan
+from gpustrap.report.escape import one_line
+from gpustrap.report.next_step import next_step
+from gpustrap.report.pending_text import not_installed
+from gpustrap.report.verify_text import mark
+from gpustrap.report.view import Tone
+
+NAMES = 6
+TONES: dict[str, Tone] = {"warning": "warn", "note": "idle"}
+Alike = tuple[tuple[Choice, ...], tuple[Finding, ...]]
 
 
-def render(nodes: Mapping[str, NodeLock], changes: Iterable[str], *, complete: bool = True) -> RenderableType:
+def render(plans: Mapping[str, NodePlan], changes: Iterable[str], *, complete: bool = True) -> RenderableType:
     """Nodes with the same plan share a table, so that a rack of equal machines is one.
 
     Args:
-        nodes: The plans.
-        changes: What they change.
+        plans: The plans; of a refused one only what was noticed is shown here.
+        changes: What they change in the lock.
         complete: Every node has a plan; only then can it be said that nothing changes.
     """
-    alike: dict[tuple[Choice, ...], list[str]] = {}
-    for name in sorted(nodes):
-        alike.setdefault(nodes[name].choices, []).append(name)
-    parts: list[RenderableType] = [_table(names, choices) for choices, names in alike.items()]
+    alike: dict[Alike, list[str]] = {}
+    for name in sorted(plans):
+        plan = plans[name]
+        choices = plan.lock.choices if plan.lock else ()
+        if choices or plan.findings:
+            alike.setdefault((choices, plan.findings), []).append(name)
+    parts: list[RenderableType] = []
+    for (choices, findings), names in alike.items():
+        parts += [_title(names, planned=bool(choices)), *([_table(choices)] if choices else ())]
+        parts += [_findings(findings), Text()] if findings else [Text()]
+    pending = not_installed({name: plan.lock for name, plan in plans.items() if plan.lock})
+    if pending:
+        parts += [Text(pending), Text()]
     lines = list(changes)
     if lines:
-        parts += [Text("Changes:"), *(Text(f"  {line}") for line in lines)]
+        parts += [Text("Changes:"), *(Text(f"  {one_line(line)}") for line in lines)]
     elif complete:
         parts.append(Text("Nothing changes."))
     return Group(*parts)
 
 
-def _table(names: list[str], choices: tuple[Choice, ...]) -> Table:
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    table = Table(title=escape(shown), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in ("choice", "value", "why"):
-        table.add_column(heading, overflow="fold")
+def marks(choice: Choice) -> str:
+    """What a person must know of a choice beside its reason, in parentheses; empty where nothing is."""
+    said = {"simulated": choice.simulated, "recalled": choice.confidence == "recalled", "not installed": choice.pending}
+    words = [word for word, holds in said.items() if holds]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _title(names: list[str], *, planned: bool) -> Text:
+    shown = ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+    return Text.assemble((one_line(shown), "bold"), "" if planned else " (no plan)")
+
+
+def _table(choices: tuple[Choice, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("Choice", no_wrap=True)
+    table.add_column("Value", overflow="fold")
+    table.add_column("Why", overflow="fold")
     for choice in choices:
-        marks = [m for m, on in (("simulated", choice.simulated), ("recalled", choice.confidence == "recalled")) if on]
-        why = choice.reason + (f" ({', '.join(marks)})" if marks else "")
-        table.add_row(choice.item, escape(choice.value), escape(why))
+        texts = (choice.item, choice.value or "open", choice.reason + marks(choice))
+        table.add_row(*(Text(one_line(text)) for text in texts))
     return table
+
+
+def _findings(findings: tuple[Finding, ...]) -> Table:
+    """Warnings first, with what to do; a note is one line."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in sorted(findings, key=lambda f: f.severity != "warning"):
+        text = Text(headline(finding))
+        if finding.severity == "warning" and finding.advice:
+            text.append(f"\n{next_step(one_line(finding.advice))}", style="dim")
+        grid.add_row(mark(TONES[finding.severity], finding.severity), text)
+    return grid
+
+
+def headline(finding: Finding) -> str:
+    """Subject and message, in one line."""
+    return one_line(f"{finding.subject}: {finding.message}" if finding.subject else finding.message)

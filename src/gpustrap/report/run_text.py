@@ -26,6 +26,8 @@ def render(view: RunView) -> RenderableType:
     parts += [Text(), _table(view)]
     for node in view.nodes:
         parts += _failure(node)
+    if view.pending:
+        parts += [Text(), Text(view.pending)]
     if view.steps:
         parts += [Text(), Text("Next steps", style="bold")]
         parts += [

@@ -10,6 +10,7 @@ from typing import Literal
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.model.lock import Choice, Lock
 from gpustrap.model.run import NodeRun, Outcome, RunSummary
+from gpustrap.report.pending_text import not_installed
 
 Tone = Literal["good", "warn", "bad", "idle"]
 
@@ -89,7 +90,11 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run."""
+    """A run.
+
+    Attributes:
+        pending: What is locked for its nodes, but not installed by this gpustrap; empty where nothing is.
+    """
 
     summary: RunSummary
     headline: str
@@ -98,6 +103,7 @@ class RunView:
     nodes: tuple[NodeView, ...]
     steps: tuple[NextStep, ...]
     tool: str
+    pending: str
 
     @property
     def asked(self) -> str:
@@ -129,6 +135,7 @@ def view_run(summary: RunSummary, lock: Lock | None) -> RunView:
         nodes=nodes,
         steps=tuple(step for node in nodes for step in _steps(node)),
         tool=lock.tool if lock else "",
+        pending=not_installed({n.name: lock.nodes[n.name] for n in nodes if n.name in lock.nodes}) if lock else "",
     )
 
 
@@ -139,7 +146,7 @@ def _view_node(run: NodeRun, lock: Lock | None, checks: NodeChecks | None) -> No
         outcome=OUTCOME_WORDS[run.outcome],
         tone=OUTCOME_TONES[run.outcome],
         os=entry.os if entry else "",
-        choices=entry.choices if entry else (),
+        choices=tuple(c for c in entry.choices if not c.pending) if entry else (),
         checks=checks.checks if checks else (),
         verdict=checks.verdict if checks else None,
     )

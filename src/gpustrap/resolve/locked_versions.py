@@ -12,6 +12,7 @@ from gpustrap.model.lock import NodeLock
 from gpustrap.model.plan import Finding
 
 CODE = "locked-version-gone"
+LISTED = 100  # the probe names no more versions of a package; a locked one that is older may be there all the same
 SNAPSHOT_TIME = "YYYYMMDDTHHMMSSZ"
 # Which of `plan.COMPONENTS` a role's versions move with.
 COMPONENT_OF = {
@@ -63,7 +64,7 @@ def gone_versions(entry: NodeLock, facts: Facts, roles: Collection[str] = ()) ->
         Gone(role, package, version, manager.packages.get(package, ""), available[0])
         for role, package, version in _locked(entry)
         if (not roles or role in roles)
-        and (available := manager.versions.get(package, ()))
+        and 0 < len(available := manager.versions.get(package, ())) < LISTED
         and version not in {*available, manager.packages.get(package)}
     )
 

@@ -75,9 +75,14 @@ def dump_lock(lock: Lock) -> str:
 
 
 def _tidy(node: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what says nothing: a choice that is no stand-in."""
-    choices = [{k: v for k, v in choice.items() if (k, v) != ("simulated", False)} for choice in node["choices"]]
-    return node | {"choices": choices}
+    """Leave out what says nothing: a choice that is no stand-in, an empty checksum, roles that are not pending."""
+    choices = [_said(choice, simulated=False, pending=False) for choice in node["choices"]]
+    repositories = [_said(row, fingerprints=[], sha256="", snapshot="") for row in node["repositories"]]
+    return _said(node | {"choices": choices, "repositories": repositories}, pending={}, repositories=[])
+
+
+def _said(row: dict[str, Any], **silent: Any) -> dict[str, Any]:  # noqa: ANN401 - of every kind
+    return {key: value for key, value in row.items() if key not in silent or value != silent[key]}
 
 
 def write_lock(site: Site, lock: Lock) -> None:
@@ -120,15 +125,38 @@ def _node_changes(old: NodeLock, new: NodeLock) -> Iterator[str]:
         yield f"os {old.os} -> {new.os}"
     elif old.system_digest != new.system_digest:
         yield "its hardware changed"
-    if old.request_digest != new.request_digest and old.roles == new.roles:
+    if old.request_digest != new.request_digest and _gets(old) == _gets(new):
         yield "its variables changed, what it gets does not"
-    for role in [*old.roles, *(r for r in new.roles if r not in old.roles)]:
-        if role not in new.roles:
-            yield f"{role} is no longer managed; it stays on the node"
-        elif role not in old.roles:
-            yield f"{role} is managed from now on"
+    before, after = old.roles | old.pending, new.roles | new.pending
+    for role in dict.fromkeys((*before, *after)):
+        if role not in after:
+            yield f"{role} is no longer {_kept(old, role)}" + ("; it stays on the node" if role in old.roles else "")
+        elif role not in before:
+            yield f"{role} is {_kept(new, role)} from now on"
         else:
-            yield from _variable_changes(old.roles[role], new.roles[role])
+            if _kept(old, role) != _kept(new, role):
+                yield f"{role} is {_kept(new, role)} from now on"
+            yield from _variable_changes(before[role], after[role])
+    yield from _repository_changes(old, new)
+
+
+def _gets(node: NodeLock) -> tuple[object, ...]:
+    return node.roles, node.pending, node.repositories
+
+
+def _kept(node: NodeLock, role: str) -> str:
+    return "managed" if role in node.roles else "planned"
+
+
+def _repository_changes(old: NodeLock, new: NodeLock) -> Iterator[str]:
+    before, after = ({r.name: r.model_dump(mode="json") for r in node.repositories} for node in (old, new))
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            yield f"repository {name}: no longer used"
+        elif name not in before:
+            yield f"repository {name}: new, {after[name]['uri']}"
+        else:
+            yield from (f"repository {name}: {line}" for line in _variable_changes(before[name], after[name]))
 
 
 def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
@@ -138,6 +166,8 @@ def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]
             continue
         if isinstance(before or [], list) and isinstance(after or [], list):
             yield f"{name}: {_list_changes(before or [], after or [])}"
+        elif isinstance(before, dict) and isinstance(after, dict):
+            yield from (f"{name}.{line}" for line in _variable_changes(before, after))
         else:
             yield f"{name} {_short(before)} -> {_short(after)}"
 
