@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.catalog.schema_stack import DriverPackages
 from gpustrap.resolve.gpu.boards import NodeGpu
+from gpustrap.resolve.gpu.fabric_needs import Needs, fabric_missing, fabric_needs
 from gpustrap.resolve.gpu.kernel import kernel_flavour
 from gpustrap.resolve.gpu.limits import Limits, limits_of
 from gpustrap.resolve.parts import Inputs
@@ -56,7 +57,8 @@ def candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ..
 def all_candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ...]:
     """Every driver there is for the node's distribution, each with what rules it out."""
     limits = tuple(limits_of(gpu, inputs.facts.os.architecture) for gpu in gpus)
-    return tuple(_judged(inputs, limits, branch, row) for branch, row in _offered(inputs))
+    needs = fabric_needs(inputs.facts, gpus)
+    return tuple(_judged(inputs, limits, needs, branch, row) for branch, row in _offered(inputs))
 
 
 def _offered(inputs: Inputs) -> Iterator[tuple[DriverBranch, DriverPackages]]:
@@ -68,13 +70,16 @@ def _offered(inputs: Inputs) -> Iterator[tuple[DriverBranch, DriverPackages]]:
                     yield branch, row
 
 
-def _judged(inputs: Inputs, limits: tuple[Limits, ...], branch: DriverBranch, row: DriverPackages) -> Candidate:
+def _judged(
+    inputs: Inputs, limits: tuple[Limits, ...], needs: Needs, branch: DriverBranch, row: DriverPackages
+) -> Candidate:
     by_gpus = next(filter(None, (limit.against(branch, row.flavour) for limit in limits)), "")
     if not by_gpus and row.flavour not in branch.flavours:
         by_gpus = f"branch {branch.branch} has no {row.flavour} modules"
     judgements = (
         ("gpus", by_gpus),
         ("request", _by_request(inputs, branch, row)),
+        ("machine", _by_fabric(needs, row)),
         ("machine", _by_machine(inputs, row, branch)),
     )
     by, unfit = next(((by, unfit) for by, unfit in judgements if unfit), ("", ""))
@@ -92,6 +97,11 @@ def _by_request(inputs: Inputs, branch: DriverBranch, row: DriverPackages) -> st
     if request.driver_origin not in {"auto", row.origin}:
         return f"gpustrap_driver_origin is {request.driver_origin}"
     return ""
+
+
+def _by_fabric(needs: Needs, row: DriverPackages) -> str:
+    missing = " and ".join(fabric_missing(row, needs))
+    return f"no {missing} is known beside it, which {needs.why} need" if missing else ""
 
 
 def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> str:

@@ -40,7 +40,8 @@ def plan_containers(stack: Stack, docker: Part) -> Part:
         switch = "gpustrap_container_toolkit" if inputs.request.docker else "gpustrap_docker"
         return Part((Choice(item=ITEM, value="none", reason=f"{switch} is false", source="request"),))
     row = inputs.catalog.container_toolkit
-    repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
+    name = row.rpm_repository if inputs.distro.family == "redhat" else row.repository
+    repository = inputs.catalog.repository(name, inputs.facts.os.architecture)
     engine = _engine(docker)
     if repository is None or not engine:
         return Part()  # without docker's version, its own refusal says why

@@ -88,7 +88,7 @@ def findings(stack: Stack, chosen: Fit, package: str, prefix: str) -> tuple[Find
 
 def without(stack: Stack, judged: tuple[Fit, ...]) -> Part:
     """No toolkit may be chosen by itself: a warning, as frameworks bring their own CUDA."""
-    ask = [fit.version for fit in sorted(judged, key=lambda f: not f.native) if not fit.unfit]
+    ask = [f'"{fit.version}"' for fit in sorted(judged, key=lambda f: not f.native) if not fit.unfit]
     name = stack.inputs.distro.name
     finding = Finding(
         code="cuda-none",
@@ -110,8 +110,8 @@ def without(stack: Stack, judged: tuple[Fit, ...]) -> Part:
 def unfit(stack: Stack, judged: tuple[Fit, ...], wish: str) -> Problem:
     """The refusal of a toolkit that was asked for."""
     inputs = stack.inputs
-    others = ", ".join(fit.version for fit in judged if not fit.unfit)
-    ways = [f"set gpustrap_cuda_version to one of {others}"] if others else []
+    others = " or ".join(f'"{fit.version}"' for fit in judged if not fit.unfit)
+    ways = [f"set gpustrap_cuda_version to {others}"] if others else []
     ways.append("set gpustrap_cuda_version: auto")
     fit = next((fit for fit in judged if fit.version == wish), None)
     if fit is None:

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpustrap.errors import Problem
 from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
-from gpustrap.resolve.gpu.boards import NodeGpu, counted, nv_switches
+from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.candidates import fill
+from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
 from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
-from gpustrap.resolve.gpu.packages import known, listed
+from gpustrap.resolve.gpu.packages import known, listed, numbers
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
 
 ITEM = "fabric-manager"
-MANAGER, SUBNET, IMEX = "fabric manager", "subnet manager", "IMEX"
-SERVICES = {MANAGER: "nvidia-fabricmanager.service", IMEX: "nvidia-imex.service"}  # the first one starts the subnet's
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What the node's NVLinks need, and by which sign."""
-
-    kinds: tuple[str, ...]
-    why: str
+# The subnet manager has none of its own: the fabric manager's starts it.
+SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
 
 
 def plan_fabric(stack: Stack) -> Part:
     """Decide the variables of role nvidia_fabric_manager."""
-    needs = _needs(stack)
+    needs = fabric_needs(stack.inputs.facts, stack.gpus)
     if not needs.kinds:
         return _without(stack)
-    names = {kind: _names(stack, kind) for kind in needs.kinds}
-    missing = [kind for kind, found in names.items() if not found]
-    if missing:
-        return Part(problems=(_unknown(stack, needs, missing),))
     versions: dict[str, str] = {}
     problems: list[Problem] = []
-    for kind, found in names.items():
-        for name in found:
-            version = _any_version(stack, name) if kind == SUBNET else _exact_version(stack, name)
+    for kind in needs.kinds:
+        for name in _names(stack, kind):
+            version = _any_version(stack, name) if kind == "subnet manager" else _exact_version(stack, name)
             if isinstance(version, Problem):
                 problems.append(version)
             else:
@@ -49,10 +36,13 @@ def plan_fabric(stack: Stack) -> Part:
     if problems:
         return Part(problems=tuple(problems))
     row = stack.driver.packages
+    reason = f"{needs.why}; exactly the driver's version"
+    if still_open := ", ".join(name for name, version in versions.items() if not version):
+        reason += f"; version open: {still_open}, as only a package manager with its repository knows it"
     choice = Choice(
         item=ITEM,
         value=_value(stack, needs.kinds),
-        reason=f"{needs.why}; exactly the driver's version",
+        reason=reason,
         source=row.row,
         confidence=row.confidence,
         simulated=stack.inputs.request.simulated and row.origin == "nvidia",
@@ -65,35 +55,14 @@ def plan_fabric(stack: Stack) -> Part:
             "nvidia_fabric_manager_packages": listed(versions),
             "nvidia_fabric_manager_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
         },
-        findings=_subnet_findings(stack) if SUBNET in needs.kinds else (),
+        findings=_subnet_findings(stack) if "subnet manager" in needs.kinds else (),
         reasoning=(Reasoning(item=ITEM, sentences=lines),),
     )
 
 
-def _with_fabric(stack: Stack, *fabrics: str) -> tuple[NodeGpu, ...]:
-    return tuple(gpu for gpu in stack.gpus if any(board.fabric in fabrics for board in gpu.boards))
-
-
-def _needs(stack: Stack) -> Needs:
-    switches = nv_switches(stack.inputs.facts)
-    fifth, rack = _with_fabric(stack, "nvlink5"), _with_fabric(stack, "imex")
-    kinds: list[str] = []
-    reasons = []
-    if switches:
-        kinds.append(MANAGER)
-        reasons.append(f"{len(switches)} NVSwitches among its PCI devices")
-    if fifth:
-        kinds = [MANAGER, SUBNET]
-        reasons.append(f"{counted(tuple(gpu.name for gpu in fifth))} with NVLink 5")
-    if rack:
-        kinds.append(IMEX)
-        reasons.append(f"{counted(tuple(gpu.name for gpu in rack))} of a rack that shares memory between nodes")
-    return Needs(tuple(kinds), " and ".join(reasons))
-
-
 def _without(stack: Stack) -> Part:
     """No NVSwitch is seen. Said only where boards have the plugs for one."""
-    pluggable = _with_fabric(stack, "nvswitch")
+    pluggable = with_fabric(stack.gpus, "nvswitch")
     if not pluggable:
         return Part()
     facts = stack.inputs.facts
@@ -118,32 +87,15 @@ def _without(stack: Stack) -> Part:
     return Part((choice,), findings=findings, reasoning=(Reasoning(item=ITEM, sentences=lines),))
 
 
-def _names(stack: Stack, kind: str) -> tuple[str, ...]:
-    row = stack.driver.packages
-    templates = {MANAGER: row.fabric_manager, SUBNET: row.subnet_manager, IMEX: (row.imex,) if row.imex else ()}[kind]
-    return tuple(fill(stack.inputs, name, stack.driver.branch, stack.driver.version) for name in templates)
-
-
-def _value(stack: Stack, kinds: tuple[str, ...]) -> str:
-    version = stack.driver.version or f"{stack.driver.branch.branch} (version open)"
-    return version if kinds == (MANAGER,) else f"{version}, {' and '.join(kinds)}"
-
-
-def _unknown(stack: Stack, needs: Needs, missing: list[str]) -> Problem:
+def _names(stack: Stack, kind: Kind) -> tuple[str, ...]:
     inputs, driver = stack.inputs, stack.driver
-    what = " and ".join(missing)
-    message = f"its GPUs need {what} to work, and no package of it is known for driver {driver.branch.branch} here"
-    others = {
-        f"set gpustrap_driver_origin: {row.origin} with gpustrap_driver_branch: {' or '.join(row.branches)}"
-        for row in inputs.catalog.driver_packages
-        if inputs.distro.key in row.distros
-        and (MANAGER not in needs.kinds or row.fabric_manager)
-        and (SUBNET not in needs.kinds or row.subnet_manager)
-        and (IMEX not in needs.kinds or row.imex)
-    }
-    ways = sorted(others) or ["install a distribution whose packages of it are known: gpustrap catalog show packages"]
-    evidence = f"{needs.why}\n{driver.packages.row}: {driver.packages.source}"
-    return inputs.problem("fabric-manager-unknown", message, "; or ".join(ways), evidence=evidence)
+    return tuple(fill(inputs, name, driver.branch, driver.version) for name in fabric_packages(driver.packages, kind))
+
+
+def _value(stack: Stack, kinds: tuple[Kind, ...]) -> str:
+    """``580.178.04``; with what there is besides the fabric manager, or instead of it."""
+    version = stack.driver.version or f"{stack.driver.branch.branch} (version open)"
+    return version if kinds == ("fabric manager",) else f"{version}, {' and '.join(kinds)}"
 
 
 def _here(stack: Stack, name: str) -> tuple[str, ...]:
@@ -179,10 +131,14 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
 def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     inputs, driver = stack.inputs, stack.driver
     message = f"{name} must be of exactly the driver's version, {driver.version}: apt on the node has only {here[0]}"
-    same = dict.fromkeys(v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch)
-    remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
-    if same:
-        remedy = f"set gpustrap_driver_version: {next(iter(same))}, so that both are the same; or {remedy}"
+    again = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
+    same = next((v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch), "")
+    if numbers(same) > numbers(driver.version):
+        remedy = "gpustrap plan --upgrade driver, which takes the newest of both"
+    elif same:
+        remedy = f"set gpustrap_driver_version: {same}, so that both are the same; or {again}"
+    else:
+        remedy = again
     return inputs.problem("fabric-manager-mismatch", message, remedy, evidence=f"{name}: {', '.join(here)}")
 
 
@@ -194,7 +150,7 @@ def _any_version(stack: Stack, name: str) -> str:
 
 
 def _subnet_findings(stack: Stack) -> tuple[Finding, ...]:
-    gpus = counted(tuple(gpu.name for gpu in _with_fabric(stack, "nvlink5")))
+    gpus = counted(tuple(gpu.name for gpu in with_fabric(stack.gpus, "nvlink5")))
     kernel = stack.inputs.facts.kernel.running
     ubuntu = f"on Ubuntu it is in linux-modules-extra-{kernel}: add that to gpustrap_packages"
     return (

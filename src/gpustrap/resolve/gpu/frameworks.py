@@ -9,7 +9,7 @@ from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.model.request import Request
 from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.stack import Stack
-from gpustrap.resolve.gpu.wheel_fit import Fit, wheel_fits
+from gpustrap.resolve.gpu.wheel_fit import Fit, best, wheel_fits
 from gpustrap.resolve.parts import Part
 
 DEFAULT = Request().frameworks
@@ -51,12 +51,13 @@ def _without_conda(request: Request) -> Part:
 def _framework(stack: Stack, name: str) -> Part:
     """One framework's share; its variables are its environment."""
     judged = wheel_fits(stack, name)
-    newest = next((fit for fit in judged if not fit.against), None)
+    newest = best(judged)
     chosen = _kept(stack, judged) or newest
     if chosen is None:
         return _none(stack, name, judged)
     row = chosen.row
-    reason = "the newest verified build that has code for every GPU of the node and runs on its driver"
+    verified = "verified " if row.confidence == "verified" else ""
+    reason = f"the newest {verified}build that has code for every GPU of the node and runs on its driver"
     if chosen is not newest and newest:
         reason = f"locked; {newest.row.version} {newest.row.variant} is available: gpustrap plan --upgrade takes it"
     choice = Choice(
@@ -70,7 +71,7 @@ def _framework(stack: Stack, name: str) -> Part:
     return Part(
         choices=(choice,),
         variables=_environment(chosen),
-        findings=_translated(stack, chosen),
+        findings=(*_recalled(chosen), *_translated(stack, chosen)),
         reasoning=(_reasoning(stack, judged, chosen, choice),),
         disk=((stack.inputs.request.conda_prefix, row.size),),
     )
@@ -101,7 +102,7 @@ def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choic
     row, branch = chosen.row, stack.driver.branch
     lines = [f"The GPUs have compute capability {', '.join(stack.compute_capabilities)}."]
     for fit in judged[: judged.index(chosen)]:
-        why = fit.against or "the locked one stays"
+        why = fit.against or ("recalled, not verified" if fit.row.confidence == "recalled" else "the locked one stays")
         lines.append(f"Passed over: {row.framework} {fit.row.version} {fit.row.variant}: {why}.")
     lines.append(f"Chosen: {choice.value}: {choice.reason} ({choice.source}: {row.source}).")
     code = ", ".join(row.compute[stack.inputs.facts.os.architecture])
@@ -116,6 +117,22 @@ def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choic
     lines.append(f"Python {row.pythons[-1]} is the newest that it has a build for.")
     lines += [f"It needs {constraint} besides." for constraint in row.constraints]
     return Reasoning(item=row.framework, sentences=tuple(lines))
+
+
+def _recalled(chosen: Fit) -> tuple[Finding, ...]:
+    row = chosen.row
+    if row.confidence == "verified":
+        return ()
+    return (
+        Finding(
+            code="wheel-recalled",
+            severity="warning",
+            subject=f"{row.framework} {row.version}",
+            message="which GPUs it has code for is recalled, not read at its source, and no verified build fits",
+            evidence=f"{row.row}: {row.source}",
+            advice="let gpustrap verify compute with it on every GPU before anybody rests on it",
+        ),
+    )
 
 
 def _translated(stack: Stack, chosen: Fit) -> tuple[Finding, ...]:
@@ -142,7 +159,7 @@ def _none(stack: Stack, name: str, judged: tuple[Fit, ...]) -> Part:
     branch = stack.driver.branch.branch
     message = f"no build of {name} that is known runs on all its GPUs ({gpus}) with driver {branch}"
     evidence = "\n".join(f"{name} {fit.row.version} {fit.row.variant}: {fit.against}" for fit in judged)
-    evidence = evidence or "catalog: frameworks has none"
+    evidence = evidence or f"catalog: frameworks has no {name} for {inputs.facts.os.architecture}"
     ways = "; or ".join(_ways_out(stack, name, judged))
     if inputs.request.frameworks != DEFAULT:
         return Part(problems=(inputs.problem("no-wheel", message, ways, evidence=evidence),))
@@ -155,14 +172,13 @@ def _none(stack: Stack, name: str, judged: tuple[Fit, ...]) -> Part:
 
 def _ways_out(stack: Stack, name: str, judged: tuple[Fit, ...]) -> list[str]:
     ways = []
-    machine = stack.inputs.facts.os.architecture
-    branches = [f.driver for f in judged if f.driver.isdigit() and not f.lacking and machine in f.row.compute]
+    branches = [fit.driver for fit in judged if fit.driver.isdigit() and not fit.lacking]
     if branches:
         branch = min(branches, key=int)
         ways.append(f'set gpustrap_driver_branch to "{branch}" or newer, if all GPUs take it')
     for gpu in dict.fromkeys(gpu.name for gpu in stack.gpus):
         rest = tuple(g for g in stack.gpus if g.name != gpu)
-        if rest and any(not fit.against for fit in wheel_fits(stack, name, rest)):
+        if rest and best(wheel_fits(stack, name, rest)):
             ways.append(f"take {counted(tuple(g.name for g in stack.gpus if g.name == gpu))} out of the node")
     if stack.inputs.request.frameworks == DEFAULT:
         ways.append("build it from source for these GPUs, or set gpustrap_frameworks: [] to plan without it")

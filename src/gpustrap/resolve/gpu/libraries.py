@@ -39,18 +39,21 @@ def plan_library(stack: Stack, item: LibraryName, toolkit: CudaToolkit, lock: di
     """
     major = toolkit.version.partition(".")[0]
     rows = [r for r in stack.inputs.catalog.libraries if r.name == item and r.cuda_major == major]
-    rows = [r for r in sorted(rows, key=lambda r: numbers(r.version), reverse=True) if _debs_or_rpms(stack, r)]
+    rows = [r for r in sorted(rows, key=lambda r: numbers(r.version), reverse=True) if _packages(stack, r, toolkit)]
     lines: list[str] = []
     for row in rows:
         against = _against(stack, row)
         if not against:
-            return _taken(stack, row, lock, lines, ceiling=bool(lines))
+            return _taken(stack, row, _packages(stack, row, toolkit), lock, lines)
         lines.append(f"Passed over: {TITLES[item]} {row.version}: {against}.")
     return _none(item, major, lines)
 
 
-def _debs_or_rpms(stack: Stack, row: Row) -> dict[str, str]:
-    return row.rpms if stack.inputs.distro.family == "redhat" else row.debs
+def _packages(stack: Stack, row: Row, toolkit: CudaToolkit) -> dict[str, str]:
+    """Package -> version; none where the row has none for the node's family."""
+    cuda = {"cuda": toolkit.version, "major": row.cuda_major}
+    templates = row.rpms if stack.inputs.distro.family == "redhat" else row.debs
+    return {name.format(**cuda): version.format(**cuda) for name, version in templates.items()}
 
 
 def _against(stack: Stack, row: Row) -> str:
@@ -62,9 +65,9 @@ def _against(stack: Stack, row: Row) -> str:
     return "its versions are recalled, not verified" if row.confidence == "recalled" else ""
 
 
-def _taken(stack: Stack, row: Row, lock: dict[str, str], lines: list[str], *, ceiling: bool) -> Library:
-    """``ceiling``: what is newer than the row must not be, whatever the node knows."""
-    inputs, packages = stack.inputs, _debs_or_rpms(stack, row)
+def _taken(stack: Stack, row: Row, packages: dict[str, str], lock: dict[str, str], passed: list[str]) -> Library:
+    """``passed``: what newer rows lack; then no newer version will do, whatever the node knows."""
+    inputs, ceiling = stack.inputs, bool(passed)
     title = TITLES[row.name]
     on_node = [v for v in known_to_all(inputs, packages) if _suits(v, row, ceiling=ceiling)]
     newest = on_node[0] if on_node else next(iter(packages.values()))
@@ -86,7 +89,7 @@ def _taken(stack: Stack, row: Row, lock: dict[str, str], lines: list[str], *, ce
         confidence=row.confidence,
         simulated=inputs.request.simulated,
     )
-    lines = [*lines, f"Chosen: {title} {version}: {choice.reason} ({choice.source}: {row.source})."]
+    lines = [*passed, f"Chosen: {title} {version}: {choice.reason} ({choice.source}: {row.source})."]
     disk = () if installed(inputs, packages) else (("/usr", row.size),)
     return Library(choice, Reasoning(item=row.name, sentences=tuple(lines)), packages, disk=disk)
 
