@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gpustrap.content import ansible_config, content_root
 from gpustrap.lab import inventory
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec, all_statuses
 from gpustrap.lab.preflight import missing
@@ -39,6 +45,41 @@ def lab() -> Iterator[Lab]:
         yield own
     finally:
         own.down()
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How ``ansible-playbook`` ended: exit code, counts of the recap, its output; last, once more, what failed."""
+
+    rc: int
+    counts: dict[str, int]
+    text: str
+
+
+@pytest.fixture(scope="session")
+def play_site() -> Iterator[Callable[..., Played]]:
+    """Run site.yml by plain Ansible: ``play_site(inventory, *options)``.
+
+    Its kept-alive connections lie in a directory of this run: an earlier run's may still hold an address that a new
+    node has now, and a long home directory makes a path that is too long for a socket.
+    """
+    with tempfile.TemporaryDirectory(prefix="gst-", dir="/tmp") as control:
+        environment = os.environ | {
+            "ANSIBLE_CONFIG": str(ansible_config()),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": control,
+        }
+
+        def play(inventory: Path, *options: str) -> Played:
+            program = str(Path(sys.executable).with_name("ansible-playbook"))
+            argv = [program, f"--inventory={inventory}", str(content_root() / "playbooks/site.yml"), *options]
+            done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=600)
+            recap = done.stdout.rpartition("PLAY RECAP")[2]
+            failed = re.findall(r"^.*(?:UNREACHABLE!|FAILED!|\[ERROR\]).*$", done.stdout + done.stderr, re.MULTILINE)
+            counts = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", recap)}
+            return Played(done.returncode, counts, "\n".join((done.stdout, done.stderr, *failed)))
+
+        yield play
 
 
 @pytest.fixture(scope="session")

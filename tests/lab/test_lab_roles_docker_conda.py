@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from gpustrap.content import ansible_config, content_root
 from gpustrap.lab.manager import LabNode, NodeSpec
 
 pytestmark = pytest.mark.slow
@@ -31,26 +30,20 @@ UPSTREAM = {
 
 
 @dataclass
-class Run:
-    rc: int
-    text: str
-    counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class Target:
     """A node that site.yml can be run on, with its variables."""
 
     node: LabNode
     directory: Path
     variables: dict
-    check: Run | None = None
+    ansible: Callable[..., Any]
+    check: Any = None
     after_check: str = ""
-    wrong_key: Run | None = None
+    wrong_key: Any = None
     after_wrong_key: str = ""
-    first: Run | None = None
+    first: Any = None
 
-    def play(self, *options: str, **changed) -> Run:
+    def play(self, *options: str, **changed) -> Any:
         """Run site.yml as root by way of the node's sudo, with a key of its own."""
         known = self.directory / "known"
         host = {
@@ -64,23 +57,7 @@ class Target:
         }
         inventory = self.directory / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}))
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                f"--inventory={inventory}",
-                str(content_root() / "playbooks/site.yml"),
-                *options,
-            ],
-            env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config()), "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        recap = done.stdout.rpartition("PLAY RECAP")[2]
-        return Run(
-            done.returncode, done.stdout + done.stderr, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", recap)}
-        )
+        return self.ansible(inventory, *options)
 
     def sh(self, command: str, *, stdin: bytes | None = None, rc: int = 0, user: str = "root") -> str:
         done = self.node.exec(command, stdin=stdin, user=user)
@@ -88,10 +65,10 @@ class Target:
         return done.stdout.strip()
 
 
-def target(lab, directory: Path, name: str, os_name: str, **variables) -> Target:
+def target(lab, play_site, directory: Path, name: str, os_name: str, **variables) -> Target:
     [node] = lab.up([NodeSpec(name, os_name)])
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / "key"], check=True)
-    made = Target(node, directory, variables)
+    made = Target(node, directory, variables, play_site)
     home = f"/home/{node.user}/.ssh"
     made.sh(
         f"install -d -o {node.user} -m 700 {home} && cat >{home}/authorized_keys && chown {node.user} {home}/*",
@@ -101,9 +78,9 @@ def target(lab, directory: Path, name: str, os_name: str, **variables) -> Target
 
 
 @pytest.fixture(scope="module")
-def distribution(lab, tmp_path_factory) -> Target:
+def distribution(lab, play_site, tmp_path_factory) -> Target:
     """Debian 13 with the distribution's docker, over a daemon.json of the user's."""
-    made = target(lab, tmp_path_factory.mktemp("d"), "roles-d", "debian13")
+    made = target(lab, play_site, tmp_path_factory.mktemp("d"), "roles-d", "debian13")
     made.sh("apt-get -qq update")
     rows = [line.split("|") for line in made.sh("apt-cache madison docker.io docker-cli").splitlines()]
     newest = {name.strip(): version.strip() for name, version, _where in reversed(rows)}
@@ -202,10 +179,10 @@ def test_other_origin_is_refused_and_removes_nothing(distribution):
 
 
 @pytest.fixture(scope="module")
-def upstream(lab, tmp_path_factory) -> Target:
+def upstream(lab, play_site, tmp_path_factory) -> Target:
     """Debian 12 with docker's own repository and Miniforge, both stand-ins, over a repository entry of the user's."""
     standins = lab.standins()
-    made = target(lab, tmp_path_factory.mktemp("u"), "roles-u", "debian12")
+    made = target(lab, play_site, tmp_path_factory.mktemp("u"), "roles-u", "debian12")
     uri = f"{standins['gpustrap_docker_repository']}/linux/debian"
     made.variables |= {
         "gpustrap_roles": ["docker", "conda"],

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from gpustrap.content import ansible_config, content_root
 from gpustrap.lab.manager import LabNode, NodeSpec
 
 pytestmark = pytest.mark.slow
@@ -26,8 +23,8 @@ DROP_IN = "/etc/ssh/sshd_config.d/10-gpustrap.conf"
 class Server:
     """A Debian 12 node, and site.yml run on it with role ubuntu_server alone."""
 
-    def __init__(self, node: LabNode, directory: Path) -> None:
-        self.node, self.directory = node, directory
+    def __init__(self, node: LabNode, directory: Path, play) -> None:
+        self.node, self.directory, self.play = node, directory, play
         self.known = f"-o UserKnownHostsFile={directory}/known"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / "key"], check=True)
         self.sh("install -d -o ubuntu -m 700 /home/ubuntu/.ssh")
@@ -53,20 +50,8 @@ class Server:
         }
         inventory = self.directory / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}), encoding="utf-8")
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                f"--inventory={inventory}",
-                content_root() / "playbooks/site.yml",
-                *options,
-            ],
-            env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config()), "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        counts = dict(re.findall(r"(\w+)=(\d+)", done.stdout.rpartition("PLAY RECAP")[2]))
-        return done.returncode, {key: int(value) for key, value in counts.items()}, done.stdout + done.stderr
+        played = self.play(inventory, *options)
+        return played.rc, played.counts, played.text
 
     def login(self, *options: str) -> subprocess.CompletedProcess[str]:
         """A new SSH login by the client itself."""
@@ -76,9 +61,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(lab, tmp_path_factory) -> Server:
+def server(lab, play_site, tmp_path_factory) -> Server:
     [node] = lab.up([NodeSpec("server", "debian12")])
-    return Server(node, tmp_path_factory.mktemp("u"))
+    return Server(node, tmp_path_factory.mktemp("u"), play_site)
 
 
 @pytest.fixture(scope="module")

@@ -230,16 +230,17 @@ def test_no_secret_is_left_on_disk_in_events_or_in_a_command_line(
     assert "********" in ran.nodes["n1"].failure.message
 
 
-def test_ctrl_c_ends_everything_and_says_that_the_state_is_unknown(content: Any) -> None:
+def test_ctrl_c_ends_everything_and_says_that_the_state_is_unknown(
+    content: Any, monkeypatch: pytest.MonkeyPatch, short_directory: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(short_directory))  # other runs of this machine are not looked at
     content.hosts["n2"] = {"ansible_connection": "local"}
     content.role("slow", [{"name": "install | Sleep", "ansible.builtin.command": {"argv": ["/bin/sleep", "61"]}}])
     private: list[str] = []
 
     def watch(raw: dict[str, Any]) -> None:
         if raw.get("event") == "runner_on_start" and not private:
-            private.append(
-                next(str(p) for p in Path(tempfile.gettempdir()).glob("gpustrap-*") if (p / "nodes").exists())
-            )
+            private.append(str(next(short_directory.glob("gpustrap-*"))))
             threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     start = time.monotonic()
