@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 
+from gpustrap.catalog.check_stack import stack_faults
+from gpustrap.catalog.rules import in_order, missing, numbers, versions_in_order
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import Architecture, DriverBranch, Gpu
 
@@ -17,18 +18,18 @@ def faults(catalog: Catalog) -> tuple[str, ...]:
         *_gpus(catalog),
         *_drivers(catalog),
         *_cuda(catalog),
-        *_stack(catalog),
+        *stack_faults(catalog),
     )
 
 
 def _architectures(catalog: Catalog) -> Iterator[str]:
     branches = {d.branch for d in catalog.drivers}
     rows = catalog.architectures
-    yield from _order("gpus, architectures", [(_number(a.compute_capabilities[0]), a.name) for a in rows])
+    yield from in_order("gpus, architectures", [(numbers(a.compute_capabilities[0]), a.name) for a in rows])
     for architecture in rows:
         where = f"gpus, {architecture.name}"
-        yield from _versions(where, architecture.compute_capabilities)
-        yield from _missing(where, "branch", {architecture.driver_min, architecture.driver_max} - {""}, branches)
+        yield from versions_in_order(f"{where}, compute capabilities", architecture.compute_capabilities)
+        yield from missing(where, "branch", {architecture.driver_min, architecture.driver_max} - {""}, branches)
         drives = [d for d in catalog.drivers if architecture.name in d.architectures]
         if not any(set(d.flavours) & set(architecture.flavours) for d in drives):
             yield f"{where}: no branch drives it in one of its flavours"
@@ -49,11 +50,11 @@ def _id_ranges(catalog: Catalog) -> Iterator[str]:
         if int(row.first, 16) != expected or row.last < row.first:
             yield f"{where}: does not begin where the range before it ends"
         expected = int(row.last, 16) + 1
-        yield from _missing(where, "architecture", row.architectures, names)
+        yield from missing(where, "architecture", row.architectures, names)
 
 
 def _gpus(catalog: Catalog) -> Iterator[str]:
-    yield from _order("gpus, gpus", [(g.ids[0], g.name) for g in catalog.gpus])
+    yield from in_order("gpus, gpus", [(g.ids[0], g.name) for g in catalog.gpus])
     names = [g.name for g in catalog.gpus]
     yield from (f"gpus, {name}: stands there twice" for name in sorted({n for n in names if names.count(n) > 1}))
     for gpu in catalog.gpus:
@@ -61,8 +62,8 @@ def _gpus(catalog: Catalog) -> Iterator[str]:
 
 
 def _gpu(catalog: Catalog, gpu: Gpu, where: str) -> Iterator[str]:
-    yield from _order(f"{where}, ids", gpu.ids)
-    yield from _missing(where, "branch", {gpu.driver_min} - {""}, {d.branch for d in catalog.drivers})
+    yield from in_order(f"{where}, ids", gpu.ids)
+    yield from missing(where, "branch", {gpu.driver_min} - {""}, {d.branch for d in catalog.drivers})
     architecture = next((a for a in catalog.architectures if a.name == gpu.architecture), None)
     if architecture is None:
         yield f"{where}: architecture {gpu.architecture} is not in the catalog"
@@ -78,10 +79,10 @@ def _gpu(catalog: Catalog, gpu: Gpu, where: str) -> Iterator[str]:
 
 def _drivers(catalog: Catalog) -> Iterator[str]:
     names = [a.name for a in catalog.architectures]
-    yield from _order("drivers", [d.branch for d in catalog.drivers])
+    yield from in_order("drivers", [d.branch for d in catalog.drivers])
     for driver in catalog.drivers:
         where = f"drivers, {driver.branch}"
-        yield from _missing(where, "architecture", driver.architectures, names)
+        yield from missing(where, "architecture", driver.architectures, names)
         if list(driver.architectures) != [n for n in names if n in driver.architectures]:
             yield f"{where}: architectures are not in the order of gpus"
         if driver.newest and driver.newest.partition(".")[0] != driver.branch:
@@ -93,14 +94,14 @@ def _drivers(catalog: Catalog) -> Iterator[str]:
 def _cuda(catalog: Catalog) -> Iterator[str]:
     known = {c for a in catalog.architectures for c in a.compute_capabilities}
     majors = {m.major: m for m in catalog.cuda.majors}
-    yield from _order("cuda, majors", [int(major) for major in majors])
-    yield from _order("cuda, toolkits", [_number(t.version) for t in catalog.cuda.toolkits])
+    yield from in_order("cuda, majors", [int(major) for major in majors])
+    yield from in_order("cuda, toolkits", [numbers(t.version) for t in catalog.cuda.toolkits])
     for toolkit in catalog.cuda.toolkits:
         where = f"cuda, {toolkit.version}"
-        yield from _versions(where, toolkit.compute)
-        yield from _missing(where, "compute capability", toolkit.compute, known)
-        yield from _order(f"{where}, repositories", toolkit.repositories)
-        yield from _missing(where, "distribution", toolkit.repositories, {d.nvidia for d in catalog.distros})
+        yield from versions_in_order(f"{where}, compute capabilities", toolkit.compute)
+        yield from missing(where, "compute capability", toolkit.compute, known)
+        yield from in_order(f"{where}, repositories", toolkit.repositories)
+        yield from missing(where, "distribution", toolkit.repositories, {d.nvidia for d in catalog.distros})
         if not toolkit.newest.startswith(f"{toolkit.version}."):
             yield f"{where}: release {toolkit.newest} is of another version"
         major = majors.get(toolkit.version.partition(".")[0])
@@ -108,51 +109,8 @@ def _cuda(catalog: Catalog) -> Iterator[str]:
             yield f"{where}: its major version is not in majors"
         elif toolkit.driver_min < major.driver_min:
             yield f"{where}: it cannot need an older driver than every {major.major}.x does"
-    yield from _order("libraries", [(lib.name, int(lib.cuda_major), _number(lib.version)) for lib in catalog.libraries])
+    yield from in_order(
+        "libraries", [(lib.name, int(lib.cuda_major), numbers(lib.version)) for lib in catalog.libraries]
+    )
     for lib in catalog.libraries:
-        yield from _missing(f"libraries, {lib.name} {lib.version}", "CUDA major", {lib.cuda_major}, majors)
-
-
-def _stack(catalog: Catalog) -> Iterator[str]:
-    repositories = {r.name for r in catalog.repositories}
-    branches = {d.branch: d for d in catalog.drivers}
-    for distro in catalog.distros:
-        wanted = {distro.archive, distro.nvidia} - {""}
-        yield from _missing(f"distros, {distro.key}", "repository", wanted, repositories)
-    for row in catalog.driver_packages:
-        where = row.row.removeprefix("catalog: ")
-        yield from _missing(where, "distribution", row.distros, {d.key for d in catalog.distros})
-        yield from _missing(where, "branch", row.branches, branches)
-        yield from _missing(where, "repository", {row.repository}, repositories)
-        for branch in row.branches:
-            if branch in branches and row.flavour not in branches[branch].flavours:
-                yield f"{where}: branch {branch} has no {row.flavour} modules"
-    toolkit = catalog.container_toolkit
-    yield from _missing("containers, toolkit", "repository", {toolkit.repository}, repositories)
-    majors = {m.major for m in catalog.cuda.majors}
-    for wheel in catalog.wheels:
-        where = wheel.row.removeprefix("catalog: ")
-        yield from _missing(where, "CUDA major", {wheel.cuda.partition(".")[0]}, majors)
-        yield from _missing(where, "branch", {wheel.driver_min} - {""}, branches)
-
-
-def _missing(where: str, kind: str, wanted: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-    yield from (f"{where}: {kind} {name} is not in the catalog" for name in sorted(set(wanted) - set(known)))
-
-
-def _order(where: str, keys: Sequence[object]) -> Iterator[str]:
-    for before, after in pairwise(keys):
-        if not before < after:  # type: ignore[operator]  # keys of one list are of one kind
-            yield f"{where}: {_words(after)} stands behind {_words(before)}"
-
-
-def _versions(where: str, versions: Sequence[str]) -> Iterator[str]:
-    yield from _order(f"{where}, compute capabilities", [_number(v) for v in versions])
-
-
-def _words(key: object) -> str:
-    return " ".join(map(_words, key)) if isinstance(key, tuple) else str(key)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+        yield from missing(f"libraries, {lib.name} {lib.version}", "CUDA major", {lib.cuda_major}, majors)
