@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
-from gpustrap.resolve.docker import ENGINE
+from gpustrap.resolve.docker_packages import ENGINE
 from gpustrap.resolve.gpu.packages import known_to_all, listed, locked_versions, numbers, or_newer, upstream
 from gpustrap.resolve.gpu.repository import locked, variables
 from gpustrap.resolve.gpu.stack import Stack
