@@ -96,7 +96,8 @@ class DriverPackages(Row):
     @property
     def row(self) -> str:
         """How the source of a choice names this row."""
-        return f"catalog: packages, {self.origin} {self.branches[0]} {self.flavour} {self.module} on {self.distros[0]}"
+        branches, distros = "/".join(self.branches), ", ".join(self.distros)
+        return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module} on {distros}"
 
     def names(self, kernel_flavours: tuple[str, ...]) -> set[str]:
         """Every package it may mean, for any of its branches and any of these kernels; ``{kernel}`` is left in."""
