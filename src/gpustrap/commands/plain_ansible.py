@@ -10,13 +10,12 @@ from typing import Any
 
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.commands.inspect import validate
+from gpustrap.commands.plan import decide
 from gpustrap.errors import GpustrapError, Problem
-from gpustrap.model.facts import Facts
 from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.report.escape import visible
-from gpustrap.resolve.plan import plan_node
 from gpustrap.site.inventory import PREFIX, ROLE_PREFIXES, check_request, read_request
 from gpustrap.site.wrong import explain, from_failure
 
@@ -71,11 +70,6 @@ def questions(request: Request) -> list[str]:
     return sorted({*load_catalog().packages(), *request.packages})
 
 
-def decide(name: str, facts: Facts, request: Request, *, offline: bool = False) -> NodePlan:
-    """The plan of a node that no lock knows."""
-    return plan_node(name, facts, request, load_catalog(), offline=offline)
-
-
 def plan_recorded(
     name: str, recorded: object, values: Mapping[str, Any], *, offline: bool, root: Path
 ) -> dict[str, Any]:
@@ -96,7 +90,7 @@ def plan_recorded(
             raise facts
     except GpustrapError as error:
         return as_data(NodePlan(None, error.problems))
-    return as_data(decide(name, facts, request, offline=offline))
+    return as_data(decide(name, facts, request, load_catalog(), offline=offline))
 
 
 def as_data(plan: NodePlan) -> dict[str, Any]:

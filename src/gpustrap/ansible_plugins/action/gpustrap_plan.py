@@ -14,7 +14,9 @@ from ansible.plugins.action import ActionBase
 try:
     from gpustrap.catalog.loader import load_catalog
     from gpustrap.commands import plain_ansible
+    from gpustrap.commands.controller import controller_problem
     from gpustrap.commands.inspect import check
+    from gpustrap.commands.plan import decide
     from gpustrap.errors import GpustrapError
     from gpustrap.model.facts import Facts
     from gpustrap.model.request import Request
@@ -45,7 +47,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
             facts = self._facts(name, request, variables)
         except GpustrapError as error:
             raise AnsibleActionFail(plain_ansible.in_words(error.problems)) from None
-        plan = plain_ansible.decide(name, facts, request)
+        plan = decide(name, facts, request, load_catalog())
         for finding in plan.findings:
             say = self._display.warning if finding.severity == "warning" else self._display.v
             say(plain_ansible.finding_in_words(name, finding))
@@ -69,6 +71,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         facts = check(name, answer["facts"], (sent, time.time()))
         if isinstance(facts, GpustrapError):
             raise facts
+        if trouble := controller_problem(name, facts):
+            raise GpustrapError(trouble)
         return facts
 
 
