@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from gpustrap.commands import apply as module
+from gpustrap.commands import readiness
 from gpustrap.commands.apply import Applied, ApplyOptions, apply
 from gpustrap.commands.ledgers import Opened
 from gpustrap.converge.session import SessionResult
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.check import Check, NodeChecks, Verdict
-from gpustrap.model.facts import Facts, FilesystemFacts, KernelFacts, OsFacts
+from gpustrap.model.facts import Facts, FilesystemFacts, KernelFacts, OsFacts, PackageManagerFacts
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Access, Endpoint, Escalation, Node, Secrets
 from gpustrap.model.request import Request
@@ -69,13 +70,15 @@ class World:
     ran: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     verified: Any = "nothing"
+    entry: NodeLock = ENTRY
+    packages: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def run(world: World, **options: Any) -> Applied:
         nodes = tuple(Node(Endpoint(name, name), (), Request()) for name in world.facts)
-        lock = Lock(tool="t", catalog="c", nodes=dict.fromkeys(world.facts, ENTRY))
+        lock = Lock(tool="t", catalog="c", nodes=dict.fromkeys(world.facts, world.entry))
 
         def ansible(settings: Any, _secrets: Any, handle: Any) -> SessionResult:
             world.ran = [t.endpoint.name for t in settings.targets]
@@ -87,8 +90,9 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
                     handle(raw)
             return SessionResult(code=0, cancelled=world.cancelled, claims={}, claims_lost=world.claims_lost)
 
-        def read(_site: Any, chosen: Any, **_rest: Any) -> dict[str, Any]:
+        def read(_site: Any, chosen: Any, *, packages: Any, **_rest: Any) -> dict[str, Any]:
             world.asked = [n.name for n in chosen]
+            world.packages = [p for n in chosen for p in packages(n)]
             return world.facts
 
         def check(_site: Any, chosen: Any, *, roles: Any, **_rest: Any) -> dict[str, Any]:
@@ -237,6 +241,42 @@ def test_a_role_the_node_was_not_planned_for_is_refused(play: Any, tags: Any, me
     failure = applied.summary.nodes[0].failure
     assert (failure.task, failure.message, failure.hint) == ("role-not-in-lock", message, remedy)
     assert (world.opened, world.ran, applied.exit_code) == ([], [], ExitCode.REFUSED)
+
+
+LOCKED = ENTRY.model_copy(
+    update={"roles": {"docker": {"docker_packages": [{"name": "docker.io", "version": "26.1"}]}, "conda": {}}}
+)
+DROPPED = FACTS.model_copy(
+    update={"package_manager": PackageManagerFacts(kind="apt", versions={"docker.io": ("26.2",)})}
+)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_locked_version_that_is_gone_is_refused_before_any_change(play: Any, check: bool) -> None:
+    world = World({"n1": DROPPED, "n2": FACTS}, entry=LOCKED)
+    applied = play(world, check=check)
+    failure = applied.summary.nodes[0].failure
+    assert (failure.task, applied.exit_code) == ("locked-version-gone", ExitCode.REFUSED)
+    assert "gpustrap plan n1 --upgrade --only docker" in failure.hint
+    assert (world.ran, world.packages) == (["n2"], ["docker.io", "docker.io"])
+
+
+def test_a_locked_version_that_is_gone_stops_no_other_role(play: Any) -> None:
+    world = World({"n1": DROPPED}, entry=LOCKED)
+    play(world, tags=("conda",))
+    assert world.ran == ["n1"]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_node_whose_python_is_too_new_for_this_machine_is_refused(
+    play: Any, monkeypatch: pytest.MonkeyPatch, check: bool
+) -> None:
+    trouble = Problem("controller-too-old", "node n1", "its Python is 3.14", ExitCode.REFUSED, remedy="a newer one")
+    monkeypatch.setattr(readiness, "controller_problem", lambda *_: trouble)
+    world = World({"n1": FACTS})
+    applied = play(world, check=check)
+    assert (world.opened, world.ran, applied.exit_code) == ([], [], ExitCode.REFUSED)
+    assert applied.summary.nodes[0].failure.task == "controller-too-old"
 
 
 def test_nothing_but_refusals_runs_no_ansible(play: Any) -> None:

@@ -28,6 +28,7 @@ def site(tmp_path: Path) -> Site:
         "conda": {"conda_prefix": "/opt/conda"},
     }
     entry = NodeLock(request_digest="r", system_digest="s", os="debian 13", choices=(), roles=roles)
+    entry = entry.model_copy(update={"pending": {"nvidia_driver": {"nvidia_driver_branch": "580"}}})
     write_lock(site, Lock(tool="t", catalog="c", nodes={"n1": entry, "removed": entry}))
     return site
 
@@ -53,6 +54,7 @@ def test_nodes_of_the_inventory_get_their_roles_and_no_others_appear(site: Site)
     assert hosts["n1"]["conda_prefix"] == "/opt/conda"
     assert "gpustrap_roles" not in hosts.get("unplanned", {})
     assert "removed" not in done.stdout
+    assert "nvidia_driver" not in done.stdout, "no role of this version takes what is pending"
 
 
 def test_values_are_never_templated(site: Site) -> None:

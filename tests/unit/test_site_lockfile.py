@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustrap.errors import GpustrapError
-from gpustrap.model.lock import Choice, Lock, NodeLock
+from gpustrap.model.lock import Choice, Lock, LockedRepository, NodeLock
 from gpustrap.model.site import Site
 from gpustrap.site.lockfile import diff_locks, dump_lock, read_lock, write_lock
 
@@ -118,3 +118,55 @@ def test_roles_and_systems_that_change_are_named() -> None:
         "~ n1: docker is no longer managed; it stays on the node",
         "~ n1: conda is managed from now on",
     )
+
+
+def waiting(**change: object) -> NodeLock:
+    driver: dict[str, object] = {"nvidia_driver_branch": "580", "nvidia_driver_repository": {"uri": "u", "suite": "/"}}
+    rows = (
+        LockedRepository(name="b", uri="http://b.example", retention="kept"),
+        LockedRepository(name="a", uri="http://a.example", fingerprints=("F",), retention="superseded", snapshot="s"),
+    )
+    return node().model_copy(update={"pending": {"nvidia_driver": driver}, "repositories": rows, **change})
+
+
+def test_what_is_pending_and_where_versions_come_from_is_written_and_read(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    write_lock(site, lock(n1=waiting(choices=(CHOICE.model_copy(update={"pending": True}),))))
+    assert read_lock(site) == lock(n1=waiting(choices=(CHOICE.model_copy(update={"pending": True}),)))
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    bare, full = dump_lock(lock(n1=node())), dump_lock(lock(n1=waiting()))
+    assert not any(word in bare for word in ("pending", "repositories", "simulated"))
+    assert full.count("snapshot:") == full.count("fingerprints:") == 1
+    assert "sha256:\n" not in full
+
+
+def test_differences_of_what_is_pending_and_of_repositories_are_told() -> None:
+    driver = {"nvidia_driver_branch": "595", "nvidia_driver_repository": {"uri": "v", "suite": "/"}}
+    (second, first) = waiting().repositories
+    moved = (first.model_copy(update={"uri": "http://c.example", "fingerprints": ("G",)}),)
+    come, change = ("~ n1: nvidia_driver is planned from now on",), waiting(pending={"nvidia_driver": driver})
+    assert diff_locks(lock(n1=node()), lock(n1=waiting())) == (
+        *come,
+        "~ n1: repository a: new, http://a.example",
+        "~ n1: repository b: new, http://b.example",
+    )
+    assert diff_locks(lock(n1=waiting()), lock(n1=change)) == (
+        "~ n1: nvidia_driver_branch 580 -> 595",
+        "~ n1: nvidia_driver_repository.uri u -> v",
+    )
+    assert diff_locks(lock(n1=waiting()), lock(n1=waiting(repositories=moved))) == (
+        "~ n1: repository a: fingerprints: - F, + G",
+        "~ n1: repository a: uri http://a.example -> http://c.example",
+        "~ n1: repository b: no longer used",
+    )
+    assert diff_locks(lock(n1=waiting()), lock(n1=waiting(pending={}))) == ("~ n1: nvidia_driver is no longer planned",)
+    other = waiting(request_digest="q", repositories=(second, *moved))
+    assert "~ n1: its variables changed, what it gets does not" not in diff_locks(lock(n1=waiting()), lock(n1=other))
+
+
+def test_a_role_that_this_version_installs_at_last_is_said_to_be_managed() -> None:
+    old = waiting()
+    new = old.model_copy(update={"roles": old.roles | old.pending, "pending": {}})
+    assert diff_locks(lock(n1=old), lock(n1=new)) == ("~ n1: nvidia_driver is managed from now on",)
