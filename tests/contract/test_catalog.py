@@ -136,10 +136,10 @@ def test_what_was_not_read_is_called_recalled() -> None:
     assert [(e.topic, e.name) for e in said if not e.recalled] == []
 
 
-def test_the_gpus_are_all_there() -> None:
+def test_no_gpu_is_lost() -> None:
     catalog = load_catalog()
-    assert len(catalog.gpus) == 157
-    assert len({device for gpu in catalog.gpus for device in gpu.ids}) == 185
+    assert len(catalog.gpus) >= 157
+    assert len({device for gpu in catalog.gpus for device in gpu.ids}) >= 185
 
 
 def test_flavours_are_what_the_generation_allows() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from gpustrap.cli import apply, drift, enroll, init, inspect, lab, plan, report, verify
+from gpustrap.cli import apply, catalog, drift, enroll, init, inspect, lab, plan, report, verify
 
 VERBS: tuple[Callable[[typer.Typer], None], ...] = (
     init.add,
@@ -18,4 +18,5 @@ VERBS: tuple[Callable[[typer.Typer], None], ...] = (
     verify.add,
     drift.add,
     report.add,
+    catalog.add,
 )
