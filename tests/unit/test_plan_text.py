@@ -60,7 +60,7 @@ def test_warnings_come_first_with_advice_and_a_note_is_one_line() -> None:
 
 def test_what_a_choice_rests_on_is_marked() -> None:
     said = lines(plan_text.render({"n1": NodePlan(entry(DRIVER, nvidia_driver={}))}, ()))
-    assert "driver open version open (recalled, not installed)" in said
+    assert "driver * open version open (recalled)" in said
 
 
 def test_a_refused_node_shows_what_was_noticed_and_no_table() -> None:
@@ -87,7 +87,7 @@ def test_what_this_version_does_not_install_is_said_once() -> None:
     )
     assert not_installed({"n3": entry()}) == ""
     plans = {name: NodePlan(lock) for name, lock in pending.items()}
-    assert lines(plan_text.render(plans, ())).count(f"Planned for n1, n2, {text}") == 1
+    assert lines(plan_text.render(plans, ())).count(f"* Planned for n1, n2, {text}") == 1
 
 
 def test_what_a_node_says_cannot_draw() -> None:
@@ -113,7 +113,7 @@ def test_the_explanation_has_every_sentence_source_and_finding() -> None:
         "All GPUs are Ampere.",
         "Branch 580 drives them.",
         "Version open.",
-        "Rests on catalog: drivers, 580, recalled: nobody has read that at its source yet.",
+        "Rests on catalog: drivers, 580; recalled: not everything of it was read at its source yet.",
     ]
     assert said[said.index("limits") + 1] == "No GPU sets a ceiling."
     at = said.index("What was noticed")
@@ -124,6 +124,18 @@ def test_the_explanation_has_every_sentence_source_and_finding() -> None:
         "│ sysfs",
         "reseat it",
     ]
+
+
+def test_a_reason_that_the_sentences_have_is_not_told_twice() -> None:
+    told = Reasoning(item="docker", sentences=(f"Chosen: docker.io 26: {DOCKER.reason}",))
+    text = shown(explain_text.render({"n1": NodePlan(entry(DOCKER), (), (), (told,))}))
+    assert text.count(DOCKER.reason) == 1
+
+
+def test_a_long_sentence_stays_indented() -> None:
+    told = Reasoning(item="docker", sentences=("word " * 30,))
+    text = shown(explain_text.render({"n1": NodePlan(entry(DOCKER), (), (), (told,))}), width=60)
+    assert all(line.startswith("  word") for line in text.splitlines() if "word" in line)
 
 
 def test_the_explanation_of_a_refusal_has_its_way_out() -> None:

@@ -215,3 +215,15 @@ def test_write(tmp_path: Path) -> None:
 )
 def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize("render", [markdown.render, html.render, lambda view: terminal(run_text.render(view))])
+def test_what_is_only_planned_is_not_said_to_be_there(render: Any) -> None:
+    choice = Choice(item="driver", value="580.178.04", reason="r", source="s", pending=True)
+    entry = make_lock().nodes["n1"]
+    entry = entry.model_copy(update={"choices": (*entry.choices, choice), "pending": {"nvidia_driver": {}}})
+    lock = make_lock().model_copy(update={"nodes": {"n1": entry}})
+    text = render(view_run(make_summary(outcome="changed"), lock)).replace("\\_", "_")
+    assert "580.178.04" not in text
+    assert text.count("Planned for n1, but not installed by this version of gpustrap yet: nvidia_driver") == 1
+    assert "not installed by this version" not in render(view_run(make_summary(), make_lock()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from gpustrap.errors import Problem
@@ -28,11 +29,10 @@ def render(plans: Mapping[str, NodePlan]) -> RenderableType:
     return Group(*(line for name in sorted(plans) for line in _node(name, plans[name])))
 
 
-def _node(name: str, plan: NodePlan) -> Iterator[Text]:
+def _node(name: str, plan: NodePlan) -> Iterator[RenderableType]:
     yield Text.assemble((one_line(name), "bold"), "" if plan.lock else ": refused")
     told = {reasoning.item: reasoning.sentences for reasoning in plan.reasoning}
-    choices = plan.lock.choices if plan.lock else ()
-    for choice in choices:
+    for choice in plan.lock.choices if plan.lock else ():
         yield from _choice(choice, told.pop(choice.item, ()))
     for item, sentences in told.items():  # what led to no choice of its own, and all that led to a refusal
         yield from (Text(), Text(one_line(item), style="bold"), *_sentences(sentences))
@@ -49,37 +49,43 @@ def _node(name: str, plan: NodePlan) -> Iterator[Text]:
     yield Text()
 
 
-def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[Text]:
+def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[RenderableType]:
     yield Text()
     yield Text.assemble((one_line(choice.item), "bold"), f": {one_line(choice.value) or 'open'}")
     yield from _sentences(sentences)
-    reason = choice.reason[:1].upper() + choice.reason[1:]
-    yield from _sentences((reason,) if reason else ())
+    if choice.reason and not any(choice.reason in sentence for sentence in sentences):
+        yield from _sentences((choice.reason[:1].upper() + choice.reason[1:],))
     stand_in = ", and on a stand-in of the lab" if choice.simulated else ""
-    sure = ", recalled: nobody has read that at its source yet" if choice.confidence == "recalled" else ""
-    yield Text(f"  Rests on {one_line(choice.source)}{stand_in}{sure}.", style="dim")
+    sure = "; recalled: not everything of it was read at its source yet" if choice.confidence == "recalled" else ""
+    yield _indented(Text(f"Rests on {one_line(choice.source)}{stand_in}{sure}.", style="dim"))
 
 
-def _sentences(sentences: tuple[str, ...]) -> Iterator[Text]:
+def _sentences(sentences: tuple[str, ...]) -> Iterator[RenderableType]:
     for sentence in sentences:
         text = one_line(sentence)
-        yield Text(f"  {text}" if text.endswith((".", "!", "?", ":")) else f"  {text}.")
+        yield _indented(Text(text if text.endswith((".", "!", "?", ":")) else f"{text}."))
 
 
-def _finding(finding: Finding) -> Iterator[Text]:
-    yield Text.assemble("  ", mark(TONES[finding.severity], finding.severity), f"  {headline(finding)}")
+def _finding(finding: Finding) -> Iterator[RenderableType]:
+    yield _indented(Text.assemble(mark(TONES[finding.severity], finding.severity), f"  {headline(finding)}"))
     yield from _evidence(finding.evidence)
     if finding.advice:
-        yield Text(f"    {next_step(one_line(finding.advice))}")
+        yield _indented(Text(next_step(one_line(finding.advice))), 4)
 
 
-def _problem(problem: Problem) -> Iterator[Text]:
-    yield Text.assemble("  ", mark("bad", "refused"), f"  {one_line(problem.message)} ({one_line(problem.code)})")
+def _problem(problem: Problem) -> Iterator[RenderableType]:
+    said = f"  {one_line(problem.message)} ({one_line(problem.code)})"
+    yield _indented(Text.assemble(mark("bad", "refused"), said))
     yield from _evidence(problem.evidence)
     if problem.remedy:
-        yield Text.assemble("    ", ("Next:", "bold"), f" {next_step(one_line(problem.remedy))}")
+        yield _indented(Text.assemble(("Next:", "bold"), f" {next_step(one_line(problem.remedy))}"), 4)
 
 
-def _evidence(evidence: str) -> Iterator[Text]:
+def _evidence(evidence: str) -> Iterator[RenderableType]:
     for line in visible(evidence.strip()).splitlines()[:EVIDENCE_LINES]:
-        yield Text(f"    │ {line}", style="dim")
+        yield _indented(Text(f"│ {line}", style="dim"), 4)
+
+
+def _indented(text: Text, by: int = 2) -> Padding:
+    """Also where the terminal breaks the line."""
+    return Padding(text, (0, 0, 0, by))

@@ -17,6 +17,7 @@ from gpustrap.report.verify_text import mark
 from gpustrap.report.view import Tone
 
 NAMES = 6
+NOT_INSTALLED = "*"
 TONES: dict[str, Tone] = {"warning": "warn", "note": "idle"}
 Alike = tuple[tuple[Choice, ...], tuple[Finding, ...]]
 
@@ -41,7 +42,7 @@ def render(plans: Mapping[str, NodePlan], changes: Iterable[str], *, complete: b
         parts += [_findings(findings), Text()] if findings else [Text()]
     pending = not_installed({name: plan.lock for name, plan in plans.items() if plan.lock})
     if pending:
-        parts += [Text(pending), Text()]
+        parts += [Text(f"{NOT_INSTALLED} {pending}"), Text()]
     lines = list(changes)
     if lines:
         parts += [Text("Changes:"), *(Text(f"  {one_line(line)}") for line in lines)]
@@ -50,9 +51,9 @@ def render(plans: Mapping[str, NodePlan], changes: Iterable[str], *, complete: b
     return Group(*parts)
 
 
-def marks(choice: Choice) -> str:
+def _marks(choice: Choice) -> str:
     """What a person must know of a choice beside its reason, in parentheses; empty where nothing is."""
-    said = {"simulated": choice.simulated, "recalled": choice.confidence == "recalled", "not installed": choice.pending}
+    said = {"simulated": choice.simulated, "recalled": choice.confidence == "recalled"}
     words = [word for word, holds in said.items() if holds]
     return f" ({', '.join(words)})" if words else ""
 
@@ -68,7 +69,8 @@ def _table(choices: tuple[Choice, ...]) -> Table:
     table.add_column("Value", overflow="fold")
     table.add_column("Why", overflow="fold")
     for choice in choices:
-        texts = (choice.item, choice.value or "open", choice.reason + marks(choice))
+        item = f"{choice.item} {NOT_INSTALLED}" if choice.pending else choice.item
+        texts = (item, choice.value or "open", choice.reason + _marks(choice))
         table.add_row(*(Text(one_line(text)) for text in texts))
     return table
 
