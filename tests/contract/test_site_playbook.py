@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from gpustrap.content import ansible_config
+from gpustrap.converge.session import PLANNING_TAG
 from gpustrap.model.roles import ROLES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,6 +23,25 @@ def test_wires_every_role_in_site_order():
     assert sorted(ROLES) == sorted(p.parent.parent.name for p in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
 
 
+def test_planning_is_for_nodes_without_a_lock_and_a_run_of_gpustrap_leaves_it_out():
+    (play,) = yaml.safe_load(SITE.read_text(encoding="utf-8"))
+    (task,) = play["pre_tasks"]
+    assert task["when"] == "gpustrap_roles is not defined"
+    assert set(task["tags"]) == {"always", PLANNING_TAG}  # with --tags docker, the node is planned, too
+    assert task["ansible.builtin.include_tasks"]["apply"] == {"tags": ["always"]}
+
+
+def test_a_node_with_a_lock_runs_nothing_more_and_without_one_only_plain_ansible_plans():
+    done = ansible_playbook("-i", "node,", "-c", "local", "-e", "gpustrap_roles=[]", "-e", "ansible_become=false")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok=0 " in done.stdout
+    assert "Plan the node" not in done.stdout
+    ours = ansible_playbook("-i", "node,", "-c", "local", "--skip-tags", PLANNING_TAG)
+    assert ours.returncode == 2
+    assert "'gpustrap_roles' is undefined" in ours.stdout + ours.stderr
+    assert "ok=0 " in ours.stdout
+
+
 def test_one_node_never_stops_the_others_and_needrestart_is_quiet():
     (play,) = yaml.safe_load(SITE.read_text(encoding="utf-8"))
     assert play["any_errors_fatal"] is False
@@ -30,10 +50,14 @@ def test_one_node_never_stops_the_others_and_needrestart_is_quiet():
 
 
 def test_syntax():
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "--syntax-check", "-i", "node,", SITE],
-        env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config())},
+    done = ansible_playbook("--syntax-check", "-i", "node,")
+    assert done.returncode == 0, done.stderr
+
+
+def ansible_playbook(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), *words, SITE],
+        env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config()), "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr

@@ -43,11 +43,13 @@ def run(venv: Path, *argv: str, cwd: Path, **environ: str) -> subprocess.Complet
     return subprocess.run(program, cwd=cwd, env=environ, text=True, capture_output=True)
 
 
-def run_site_playbook(venv: Path, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Plain ansible-playbook with the content of the wheel, for a node without any role."""
+def run_site_playbook(
+    venv: Path, cwd: Path, *options: str, node: str = "gpustrap_roles: []"
+) -> subprocess.CompletedProcess[str]:
+    """Plain ansible-playbook with the content of the wheel; the node has no role unless its variables say so."""
     (content,) = venv.glob("lib/python*/site-packages/gpustrap/content")
-    node = "{ansible_connection: local, ansible_become: false, gpustrap_roles: []}"
-    (cwd / "hosts.yml").write_text(f"all: {{hosts: {{n1: {node}}}}}\n", encoding="utf-8")
+    variables = f"{{ansible_connection: local, ansible_become: false, {node}}}"
+    (cwd / "hosts.yml").write_text(f"all: {{hosts: {{n1: {variables}}}}}\n", encoding="utf-8")
     playbook = str(content / "playbooks/site.yml")
     config = str(content / "ansible.cfg")
     return run(venv, "ansible-playbook", "-i", "hosts.yml", playbook, *options, cwd=cwd, ANSIBLE_CONFIG=config)
@@ -88,3 +90,11 @@ def test_an_installed_gpustrap_runs_its_playbook(installed: Path, tmp_path: Path
     done = run_site_playbook(installed, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed=0" in done.stdout
+
+
+def test_an_installed_gpustrap_plans_a_node_by_plain_ansible(installed: Path, tmp_path: Path) -> None:
+    node = "gpustrap_docker: 7, docker_users: []"
+    done = run_site_playbook(installed, tmp_path, "--tags", "none", node=node)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "hosts.yml:1: gpustrap_docker must be true or false; it is 7" in done.stdout + done.stderr
+    assert "docker_users belongs to a role" in done.stdout + done.stderr
