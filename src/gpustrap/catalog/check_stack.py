@@ -119,8 +119,10 @@ def _names(where: str, row: DriverPackages) -> Iterator[str]:
     """Templates that cannot be filled, and names that are known not to exist."""
     if row.leading not in row.packages:
         yield f"{where}: {row.leading} leads, and is none of its packages"
-    if row.seen and (not row.branches or {row.seen.partition(".")[0]} != set(row.branches)):
-        yield f"{where}: version {row.seen} is not of its only branch"
+    yield from versions_in_order(f"{where}, seen", row.seen)
+    for version in row.seen:
+        if not any(re.fullmatch(rf"{branch}(\.\d+){{1,2}}", version) for branch in row.branches):
+            yield f"{where}: version {version} is of none of its branches"
     versioned = (*row.packages, *row.fabric_manager, *row.subnet_manager, row.imex, row.leading, row.stream)
     if any("{kernel" in name for name in versioned):
         yield f"{where}: only kernel_packages know the kernel"

@@ -63,7 +63,7 @@ class DriverPackages(Row):
             driver's version.
         leading: The one of ``packages`` whose candidate on the node tells the version.
         version: The package version, a template over ``version``; empty where only the node's package manager knows.
-        seen: The newest version of that branch that was read in this origin; empty where none was.
+        seen: The newest versions that were read in this origin, one for a branch.
         fabric_manager: Names of its packages, at the driver's version; empty where there is none.
         subnet_manager: What NVLink 5 boards need besides.
         imex: Package of the IMEX daemon; empty where there is none.
@@ -83,7 +83,7 @@ class DriverPackages(Row):
     kernel_packages: tuple[str, ...] = ()
     leading: str
     version: str = ""
-    seen: str = Field("", pattern=r"^(\d{3}(\.\d+){1,2})?$")
+    seen: tuple[str, ...] = ()
     fabric_manager: tuple[str, ...] = ()
     subnet_manager: tuple[str, ...] = ()
     imex: str = ""
@@ -98,6 +98,10 @@ class DriverPackages(Row):
         """How the source of a choice names this row."""
         branches, distros = "/".join(self.branches), ", ".join(self.distros)
         return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module} on {distros}"
+
+    def seen_of(self, branch: str) -> str:
+        """The newest version of a branch that was read in this origin; empty where none was."""
+        return next((version for version in self.seen if version.partition(".")[0] == branch), "")
 
     def names(self, kernel_flavours: tuple[str, ...]) -> set[str]:
         """Every package it may mean, for any of its branches and any of these kernels; ``{kernel}`` is left in."""

@@ -239,7 +239,7 @@ _COLUMNS: dict[type[Row], tuple[Column, ...]] = {
         ("branches", lambda r: _listed(r.branches)),
         ("kernel modules", lambda r: f"{r.flavour}, {r.module}"),
         ("package", lambda r: r.leading),
-        ("seen", lambda r: r.seen),
+        ("seen", lambda r: _listed(r.seen)),
     ),
     ContainerToolkit: (("container toolkit", lambda r: r.version), ("writes CDI", lambda r: r.cdi_spec)),
     CdiSupport: (

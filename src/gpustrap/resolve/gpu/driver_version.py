@@ -18,7 +18,7 @@ class Version:
         upstream: NVIDIA's own.
         package: That of the packages.
         reason: Where it is from.
-        from_catalog: Only the catalog knows it.
+        from_catalog: Only the catalog knows it, and nobody read it in that origin.
     """
 
     upstream: str
@@ -89,13 +89,17 @@ def _if_newer(inputs: Inputs, chosen: Candidate, version: str, reason: str) -> s
 
 def _from_catalog(inputs: Inputs, chosen: Candidate) -> Version | Problem:
     row = chosen.packages
-    newest = row.seen or (chosen.branch.newest if row.origin == "nvidia" else "")
+    seen = row.seen_of(chosen.branch.branch)
+    newest = seen or (chosen.branch.newest if row.origin == "nvidia" else "")
     if row.version and newest:
         package = fill(inputs, row.version, chosen.branch, newest)
-        return Version(newest, package, "the newest of the branch that the catalog knows", from_catalog=True)
+        return Version(newest, package, "the newest of the branch that the catalog knows", from_catalog=not seen)
     if inputs.offline:
         return Version("", "", "its version is left open: only the node's package manager knows")
     leading = fill(inputs, row.leading, chosen.branch)
     message = f"apt on the node knows no version of {leading}"
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
+    if row.version:
+        message += ", and the catalog knows none either"
+        remedy = f"name one in gpustrap_driver_version; or {remedy}"
     return inputs.problem("package-unavailable", message, remedy)
