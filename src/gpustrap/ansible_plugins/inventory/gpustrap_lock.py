@@ -16,7 +16,7 @@ description:
   - Reads C(gpustrap.lock.yml) and sets, for every node of it that the inventory has, the list C(gpustrap_roles)
     and the variables of these roles. Values are final, they are never templated.
   - It adds no hosts. A node that is in the lock but not in the inventory was removed by the user and stays out;
-    a node that is in the inventory but not in the lock has no C(gpustrap_roles), so that the playbook fails on it.
+    a node that is in the inventory but not in the lock has no C(gpustrap_roles), and C(playbooks/site.yml) plans it.
   - Name the inventory first, C(-i inventory -i gpustrap.lock.yml).
 options:
   plugin:
