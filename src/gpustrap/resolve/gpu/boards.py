@@ -11,6 +11,7 @@ from gpustrap.model.facts import Facts, PciFacts
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302")  # VGA and 3D
 BRIDGE = "0680"  # of NVIDIA's, these are NVSwitches
+SET_ASIDE = frozenset({"vfio-pci", "pci-stub", "pciback", "xen-pciback"})
 
 
 def capability(text: str) -> tuple[int, int]:
@@ -45,6 +46,11 @@ class NodeGpu:
     def label(self) -> str:
         """Name and PCI address, for findings and refusals."""
         return f"{self.name} ({self.pci.address})"
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether it is bound for virtual machines, so that the node's own driver will not have it."""
+        return self.pci.driver in SET_ASIDE
 
     @property
     def compute_capabilities(self) -> tuple[str, ...]:

@@ -13,8 +13,6 @@ from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.preflight.all import look
 
-VFIO = "vfio-pci"
-
 
 def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
     """The parts of the GPU stack by the role they are for; ``gpus`` and ``preflight`` are for none.
@@ -29,7 +27,7 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
     gpus = node_gpus(inputs.facts, inputs.catalog)
     if not gpus:
         return {"gpus": _without(inputs)}
-    driven = tuple(gpu for gpu in gpus if gpu.pci.driver != VFIO)  # the others are for virtual machines
+    driven = tuple(gpu for gpu in gpus if not gpu.set_aside)
     driver_part, driver = plan_driver(inputs, driven) if driven else (Part(), None)
     parts = {"gpus": Part((_gpus(gpus),)), "nvidia_driver": driver_part}
     if driver:

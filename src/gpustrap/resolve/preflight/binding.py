@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.preflight.view import Seen, View, called, labels, note, warning
 
-PASSED_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback", "pciback"})
 IN_KERNEL = frozenset({"nouveau", "nova_core", "nova-core", "nova"})
 BLACKLISTS = re.compile(r"(?:^|\s)((?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S+))")
 
 
 def look_at_binding(view: View) -> Iterator[Seen]:
     """GPUs of virtual machines, GPUs of other drivers, and a command line that keeps NVIDIA's out."""
-    held = tuple(gpu for gpu in view.gpus if gpu.pci.driver in PASSED_THROUGH)
+    held = tuple(gpu for gpu in view.gpus if gpu.set_aside)
     if held:
         yield _passed_through(view, held)
     others: dict[str, list[NodeGpu]] = {}
-    for gpu in view.gpus:
-        if gpu.pci.driver and gpu.pci.driver not in {*PASSED_THROUGH, "nvidia"}:
+    for gpu in view.driven:
+        if gpu.pci.driver and gpu.pci.driver != "nvidia":
             others.setdefault(gpu.pci.driver, []).append(gpu)
     for driver, gpus in others.items():
         yield _other(driver, tuple(gpus))
@@ -50,7 +49,7 @@ def _other(driver: str, gpus: tuple[NodeGpu, ...]) -> Seen:
             called(gpus),
             f"driven by {driver} now; NVIDIA's driver takes over after a reboot",
             evidence=labels(gpus),
-            advice="reckon with that reboot",
+            advice="choose a time at which it may reboot",
         )
     return warning(
         "gpu-other-driver",

@@ -57,9 +57,9 @@ def _narrow(bridge: BridgeFacts, gpus: tuple[NodeGpu, ...]) -> Seen:
 
 def _redirect(view: View, bridges: dict[str, BridgeFacts]) -> Iterator[Seen]:
     """GPUs that talk to each other by way of the IOMMU: slow, and NCCL may hang or read wrong data."""
-    if view.facts.virtualization != "none" or len(view.gpus) < 2:
+    if view.facts.virtualization != "none" or len(view.driven) < 2:
         return
-    translated = [gpu for gpu in view.gpus if (gpu.pci.iommu_type or "").startswith("DMA")]
+    translated = [gpu for gpu in view.driven if (gpu.pci.iommu_type or "").startswith("DMA")]
     above = dict.fromkeys(address for gpu in translated for address in gpu.pci.bridges)
     redirecting = [a for a in above if a in bridges and bridges[a].acs_redirect]
     if not redirecting:

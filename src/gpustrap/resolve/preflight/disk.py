@@ -65,7 +65,10 @@ def _holding(directory: str, mounts: tuple[str, ...]) -> str:
 
 def _evidence(disk: FilesystemFacts, need: Need) -> str:
     has = f"{disk.mount} ({disk.device or disk.type}): {size(disk.free)} of {size(disk.size)} free"
-    return "\n".join((has, *(f"planned in {where}: {size(amount)}" for where, amount in sorted(need.least.items()))))
+    lines = [f"planned in {where}: {size(amount)}" for where, amount in sorted(need.least.items())]
+    if need.most > sum(need.least.values()):
+        lines.append(f"at most: {size(need.most)}, where every initramfs takes in the driver's firmware")
+    return "\n".join((has, *lines))
 
 
 def _room(view: View, disk: FilesystemFacts, need: Need) -> Iterator[Seen]:

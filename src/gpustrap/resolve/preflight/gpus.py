@@ -11,18 +11,18 @@ from gpustrap.resolve.preflight.view import Seen, View, called, labels, note, wa
 def look_at_gpus(view: View) -> Iterator[Seen]:
     """Unlisted ids, unknown ones, and mixtures."""
     unlisted: dict[str, list[NodeGpu]] = {}
-    for gpu in view.gpus:
+    for gpu in view.driven:
         if not gpu.boards:
             unlisted.setdefault(gpu.pci.device, []).append(gpu)
     for device, gpus in unlisted.items():
         yield _unlisted(view, device, tuple(gpus))
-    names = tuple(gpu.name for gpu in view.gpus)
+    names = tuple(gpu.name for gpu in view.driven)
     if len(set(names)) > 1:
         yield note(
             "gpus-mixed",
             "",
             f"its GPUs are of {len(set(names))} models: {counted(names)}",
-            evidence=labels(view.gpus),
+            evidence=labels(view.driven),
             advice="the plan is what all of them allow: gpustrap plan --explain tells what that rules out",
         )
 

@@ -75,7 +75,7 @@ def _refused(view: View, branch: DriverBranch) -> Seen:
 def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
     """What GPUs and machine allow besides: prebuilt modules, or the newest branch that knows the kernel."""
     running = view.facts.kernel.running
-    others = [c for c in all_candidates(view.inputs, view.gpus) if c.by in {"", "request"}]
+    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
     found = []
     if any(c.packages.module == "prebuilt" for c in others):
         found.append("set gpustrap_driver_origin: distribution, whose modules are built for its kernels")

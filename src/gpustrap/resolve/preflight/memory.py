@@ -13,10 +13,10 @@ KEPT = 0.1
 def look_at_memory(view: View) -> Iterator[Seen]:
     """A model is read through main memory, so a node should have as much of it as its GPUs."""
     total = view.facts.memory.total
-    vram = int(sum(gpu.vram_gib for gpu in view.gpus) * GIB)
+    vram = int(sum(gpu.vram_gib for gpu in view.driven) * GIB)
     if not total or total >= vram * (1 - KEPT):
         return
-    of_each = "\n".join(f"{gpu.label}: {gpu.vram_gib:g} GiB ({gpu.row})" for gpu in view.gpus)
+    of_each = "\n".join(f"{gpu.label}: {gpu.vram_gib:g} GiB ({gpu.row})" for gpu in view.driven)
     yield warning(
         "memory-below-vram",
         "memory",

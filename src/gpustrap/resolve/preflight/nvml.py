@@ -20,7 +20,7 @@ def look_at_nvml(view: View) -> Iterator[Seen]:
             yield _failed(nvidia.nvml_error)
         return
     # What another driver holds is told apart from this.
-    missing = tuple(g for g in view.gpus if g.pci.address not in nvidia.nvml and g.pci.driver in {None, "nvidia"})
+    missing = tuple(g for g in view.driven if g.pci.address not in nvidia.nvml and g.pci.driver in {None, "nvidia"})
     if not missing:
         return
     said = f"\nnvidia-smi: {nvidia.nvml_error}" if nvidia.nvml_error else ""

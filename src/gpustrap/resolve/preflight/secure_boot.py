@@ -47,7 +47,7 @@ def look_at_secure_boot(view: View) -> Iterator[Seen]:
 
 def _refused(view: View, evidence: str) -> Seen:
     """The three ways out; where the distribution has no signed modules, the first is another distribution."""
-    signed = [c for c in all_candidates(view.inputs, view.gpus) if c.packages.module == "prebuilt" and c.by != "gpus"]
+    signed = [c for c in all_candidates(view.inputs, view.driven) if c.packages.module == "prebuilt" and c.by != "gpus"]
     first = (
         f'set gpustrap_driver_origin: distribution (branch "{signed[0].branch.branch}" has signed modules)'
         if (signed := sorted(signed, key=lambda c: (c.by != "", -int(c.branch.branch))))

@@ -39,6 +39,11 @@ class View:
     disk: dict[str, int]
 
     @property
+    def driven(self) -> tuple[NodeGpu, ...]:
+        """The GPUs that the node's own driver shall have."""
+        return tuple(gpu for gpu in self.gpus if not gpu.set_aside)
+
+    @property
     def facts(self) -> Facts:
         """What the node is."""
         return self.inputs.facts
