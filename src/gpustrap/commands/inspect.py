@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpustrap.catalog.loader import load_catalog
+from gpustrap.catalog.schema import Catalog
 from gpustrap.commands.ledgers import ask_verb
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
@@ -19,6 +21,7 @@ from gpustrap.model.site import Site
 from gpustrap.site.facts_cache import save_facts
 
 Packages = Callable[[Node], Sequence[str]]
+ASKING = "asking (reading today's package lists can take half a minute)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,26 @@ class Inspection:
 def inspect_nodes(
     site: Site, nodes: Sequence[Node], *, secrets: Secrets, forks: int = 20, progress: Progress = silent
 ) -> Inspection:
-    """Read and keep the facts of nodes; one that fails never hides the others."""
-    answers = read_facts(site, nodes, secrets=secrets, forks=forks, progress=progress)
+    """Read and keep the facts of nodes, with all that a plan asks; one that fails never hides the others."""
+    answers = read_facts(
+        site,
+        nodes,
+        secrets=secrets,
+        packages=packages_of_plan(load_catalog()),
+        forks=forks,
+        progress=progress,
+        asking=ASKING,
+    )
     return Inspection(
         facts={name: answer for name, answer in answers.items() if isinstance(answer, Facts)},
         problems=tuple(p for answer in answers.values() if isinstance(answer, GpustrapError) for p in answer.problems),
     )
+
+
+def packages_of_plan(catalog: Catalog) -> Packages:
+    """What a plan asks a node about: every package of the catalog, and those of its request."""
+    known = catalog.packages()
+    return lambda node: sorted({*known, *node.request.packages})
 
 
 def read_facts(
