@@ -22,7 +22,7 @@ def look_at_secure_boot(view: View) -> Iterator[Seen]:
             evidence=f"{evidence}\n{driver.packages.row}",
             advice="keep to the distribution's kernels",
         )
-    if view.builds is None or state.enabled is False:
+    if view.builds is None or state.enabled is False or _key_enrolled(view):
         return
     if state.enabled is None:
         if not view.inputs.request.driver_mok:
@@ -43,6 +43,12 @@ def look_at_secure_boot(view: View) -> Iterator[Seen]:
         )
     else:
         yield _refused(view, evidence)
+
+
+def _key_enrolled(view: View) -> bool:
+    """A module that DKMS built and that is loaded all the same: the next one is signed with the same key."""
+    built = {i.version for i in view.facts.installs if i.what == "nvidia-driver" and i.origin == "dkms"}
+    return bool(view.facts.nvidia.module) and view.facts.nvidia.module in built
 
 
 def _refused(view: View, evidence: str) -> Seen:
