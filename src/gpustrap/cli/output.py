@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,9 @@ from gpustrap.report.next_step import next_step
 # A pipe or a file has no width of its own; 80 would cut tables that nobody needs cut.
 stdout = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
 stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+
+NODE = "node "
+MOST_NODES = 6
 
 
 class Format(StrEnum):
@@ -44,7 +48,7 @@ def emit(data: Any, table: RenderableType, form: Format) -> None:  # noqa: ANN40
 
 def show_problems(problems: Iterable[Problem]) -> None:
     """Print problems for a tired person: where and what, the tool's words indented, the next step."""
-    for problem in problems:
+    for problem in _merged(problems):
         stderr.print(Text.from_markup(f"[red]✗[/red] {clean(problem.subject)}: {clean(problem.message)}"))
         for line in problem.evidence.strip().splitlines()[:20]:
             stderr.print(Text.from_markup(f"    [dim]│ {clean(line)}[/dim]"), overflow="fold")
@@ -53,6 +57,20 @@ def show_problems(problems: Iterable[Problem]) -> None:
                 Text.from_markup(f"    [bold]Next:[/bold] {clean(next_step(problem.remedy))}"), overflow="fold"
             )
         stderr.print(Text.from_markup(f"    [dim]({clean(problem.code)})[/dim]"))
+
+
+def _merged(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The same trouble of many nodes is told once: a rack of equal machines has one refusal."""
+    subjects: dict[Problem, list[str]] = {}
+    for problem in problems:
+        subjects.setdefault(replace(problem, subject=""), []).append(problem.subject)
+    for problem, found in subjects.items():
+        nodes = [subject.removeprefix(NODE) for subject in found if subject.startswith(NODE)]
+        if len(nodes) == len(found) > 1:
+            more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+            yield replace(problem, subject=f"nodes {', '.join(nodes[:MOST_NODES])}{more}")
+        else:
+            yield from (replace(problem, subject=subject) for subject in found)
 
 
 def say_next(command: str) -> None:

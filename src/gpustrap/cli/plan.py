@@ -134,16 +134,18 @@ def plan(
 def _show(planned: Planned, form: Format, *, explain: bool) -> None:
     from gpustrap.report import explain_text, plan_json, plan_text
 
-    report = plan_json.report(planned.plans, planned.changes, planned.problems)
-    told = set()
-    if explain:
-        table = explain_text.render(planned.plans)
-        told = {p for plan in planned.plans.values() for p in plan.problems if form is Format.TABLE}
+    problems = planned.problems
+    if form is Format.JSON:
+        data = plan_json.report(planned.plans, planned.changes, problems).model_dump(mode="json")
+        emit(data, "", form)
+    elif explain:  # it has the refusals of nodes, each where its reasons are
+        emit(None, explain_text.render(planned.plans), form)
+        told = {p for plan in planned.plans.values() for p in plan.problems}
+        problems = tuple(p for p in problems if p not in told)
     else:
-        whole = not planned.problems and planned.lock is not None
-        table = plan_text.render(planned.plans, planned.changes, complete=whole)
-    emit(report.model_dump(mode="json"), table, form)
-    show_problems(p for p in planned.problems if p not in told)
+        complete = not problems and planned.lock is not None
+        emit(None, plan_text.render(planned.plans, planned.changes, complete=complete), form)
+    show_problems(problems)
 
 
 def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
