@@ -20,6 +20,12 @@ class Initramfs(Row):
         return self.with_driver - self.size
 
 
+class Downloads(Row):
+    """What packages take in the package manager's cache, in percent of what they take installed."""
+
+    percent: int = Field(gt=0, le=100)
+
+
 class Files(Row):
     """Mean bytes of a file: how many inodes something takes, when only its size is known."""
 
@@ -43,6 +49,7 @@ class Preflight(Frozen):
     """preflight.yml."""
 
     initramfs: Initramfs
+    downloads: Downloads
     files: Files
     bar: Bar
     driver_repositories: tuple[DriverRepository, ...]

@@ -9,6 +9,8 @@ from gpustrap.model.facts import FilesystemFacts
 from gpustrap.resolve.preflight.view import Seen, View, size, warning
 
 BOOT = "/boot"
+PACKAGES = "/usr/"  # what is planned below comes in packages
+CACHES = ("/var/cache/apt/archives", "/var/cache/dnf")
 SPARE = 0.1  # of a file system: less free is slow on most, and the next update fails
 
 
@@ -38,16 +40,25 @@ def look_at_disk(view: View) -> Iterator[Seen]:
             yield from _room(view, disk, need)
 
 
-def _needs(view: View, mounts: tuple[str, ...]) -> dict[str, Need]:
+def _wanted(view: View) -> list[tuple[str, int, int, int]]:
+    """Directory, bytes at least, bytes at most, inodes: what is planned, its archives, a new initramfs."""
     catalog = view.inputs.catalog.preflight
     wanted = [(directory, amount, amount, amount // catalog.files.mean_size) for directory, amount in view.disk.items()]
+    packages = sum(amount for directory, amount in view.disk.items() if f"{directory}/".startswith(PACKAGES))
+    if packages:
+        archives = packages * catalog.downloads.percent // 100
+        wanted.append((view.words(*CACHES), archives, archives, 0))
     if view.driver and not view.driver.kept:
         kernels = max(len(view.facts.kernel.installed), 1)
         # Each is written anew beside the old one, one after the other, and may have grown.
         most = catalog.initramfs.with_driver + (kernels - 1) * catalog.initramfs.growth
         wanted.append((BOOT, catalog.initramfs.size, most, 0))
+    return wanted
+
+
+def _needs(view: View, mounts: tuple[str, ...]) -> dict[str, Need]:
     needs: dict[str, Need] = {}
-    for directory, least, most, files in wanted:
+    for directory, least, most, files in _wanted(view):
         mount = _holding(directory, mounts)
         if mount:
             need = needs.setdefault(mount, Need())
