@@ -88,4 +88,4 @@ def _evidence(evidence: str) -> Iterator[RenderableType]:
 
 def _indented(text: Text, by: int = 2) -> Padding:
     """Also where the terminal breaks the line."""
-    return Padding(text, (0, 0, 0, by))
+    return Padding(text, (0, 0, 0, by), expand=False)
