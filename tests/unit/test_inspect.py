@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.main import main as probe
+from gpustrap.catalog.loader import load_catalog
 from gpustrap.cli import app as cli
 from gpustrap.commands import inspect, ledgers
 from gpustrap.errors import GpustrapError, Problem
@@ -26,6 +27,9 @@ from gpustrap.site import inventory
 from gpustrap.site.facts_cache import load_facts
 
 CASES = Path(__file__).parents[1] / "cases" / "facts"
+
+
+HELD = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300", "driver": "nvidia"}
 
 
 def answer(case: str = "nouveau-bound") -> dict[str, Any]:
@@ -67,6 +71,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         out = {}
         for node in nodes:
             asked = request(node)
+            responses.setdefault("asked", {})[node.name] = asked["args"]["packages"]
             given = responses.get(node.name)
             out[node.name] = {"ok": True, "data": answer()} if given is None else given
             assert asked["verb"] == "facts"
@@ -114,6 +119,13 @@ def test_hostile_answer_is_refused_whole(change: dict[str, Any]) -> None:
     assert problem.exit_code is ExitCode.COULD_NOT_CHECK
     assert next(iter(change)) in problem.evidence
     assert "x" * 100 not in problem.evidence
+
+
+def test_nodes_are_asked_about_all_that_a_plan_asks(tmp_path: Path, fleet: dict[str, Any]) -> None:
+    wish = Node(Endpoint("n2", "n2"), (), Request(packages=("htop", "curl")))
+    inspect.inspect_nodes(Site(tmp_path), (*nodes("n1"), wish), secrets=Secrets())
+    known = load_catalog().packages()
+    assert fleet["asked"] == {"n1": sorted(known), "n2": sorted({*known, "htop", "curl"})}
 
 
 def test_keys_of_a_newer_probe_are_dropped() -> None:
@@ -176,6 +188,15 @@ def test_a_containers_clock_is_its_hosts_business() -> None:
             "different versions: 550.120, 570.1",
         ),
         (
+            {"nvidia": {"module": "580.1", "nvml_error": "Failed to initialize NVML"}},
+            "nvidia-smi: Failed to initialize NVML -> sudo journalctl -k",
+        ),
+        (
+            {"nvidia": {"module": "580.1", "nvml": []}, "pci": [HELD]},
+            "nvidia-smi does not list what its driver holds: GPU 0000:01:00.0 -> sudo journalctl -k",
+        ),
+        ({"pci": [HELD | {"bars_unassigned": 1}]}, "GPU 0000:01:00.0's memory regions no address"),
+        (
             {"unattended_upgrades": {"installed": True, "enabled": True, "automatic_reboot": True}},
             "may reboot this node by itself",
         ),
@@ -234,8 +255,44 @@ def test_card_fits_80_columns_and_names_everything() -> None:
 
 
 def test_alike_gpus_are_shown_together() -> None:
-    assert gpus(facts("nvswitch").pci) == "2 x NVIDIA 10de:20b0 (driver nvidia, x16); 2 x NVSwitch"
-    assert gpus(()) == "none seen on PCI"
+    assert gpus(facts("nvswitch")) == "2 x NVIDIA 10de:20b0 (driver nvidia, x16); 2 x NVSwitch"
+    assert gpus(facts("container")) == "none seen on PCI"
+
+
+def test_what_is_odd_about_a_gpu_stands_beside_it() -> None:
+    shown = gpus(facts("gpu-missing-from-nvml", nvidia__nvml=["0000:0a:00.0"]))
+    assert shown == "NVIDIA 10de:2330 (driver nvidia, x16); NVIDIA 10de:2330 (driver nvidia, x16, not in nvidia-smi)"
+    assert "(driver nouveau, x1 of x16)" in gpus(facts("gpus-on-x1-riser"))
+    shown = gpus(facts("bar-unassigned"))
+    assert shown.startswith("NVIDIA 10de:1b38 (driver none, x16, 2 memory regions without an address); AMD 1002:740f")
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "words"),
+    [
+        ({"nvml": ["0000:0a:00.0"]}, "on 2 GPUs; nvidia-smi lists 1"),
+        ({}, "on 2 GPUs; nvidia-smi not asked"),
+        ({"nvml_error": "NVML: Unknown Error"}, "on 2 GPUs; nvidia-smi failed"),
+    ],
+)
+def test_card_tells_the_running_driver(nvidia: dict[str, Any], words: str) -> None:
+    changes = {f"nvidia__{key}": value for key, value in nvidia.items()}
+    shown = text("n1", facts("gpu-missing-from-nvml", **changes), 200)
+    assert f"driver     NVIDIA 580.95.05, open module, {words}" in map(str.strip, shown.splitlines())
+
+
+def test_bridges_are_shown_where_they_matter() -> None:
+    riser = facts("gpus-on-x1-riser", virtualization="none")
+    assert text("n1", riser, 200).count("PCIe  ") == 1
+    assert "2 GPUs share x1 at bridge 0000:00:1c.0" in text("n1", riser)
+    redirected = facts("gpus-behind-switch-acs-on", virtualization="none")
+    said = "ACS and IOMMU send traffic between 2 GPUs up to the root (bridges 0000:00:01.0, 0000:02:08.0, 0000:02:10.0)"
+    assert said in text("n1", redirected, 200)
+    passed_through = [p.model_dump() | {"iommu_type": "identity"} for p in redirected.pci]
+    calm = facts("gpus-behind-switch-acs-on", virtualization="none", pci=passed_through)
+    assert "PCIe  " not in text("n1", calm, 200)
+    assert "PCIe  " not in text("n1", facts("gpus-on-x1-riser", virtualization="kvm"), 200)
+    assert "PCIe  " not in text("n1", facts("gpu-missing-from-nvml", virtualization="none"), 200)
 
 
 def test_a_nodes_words_cannot_move_the_cursor() -> None:

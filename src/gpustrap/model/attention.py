@@ -12,6 +12,7 @@ GIB = 1024**3
 CONTAINERS = frozenset({"docker", "podman", "lxc", "systemd-nspawn", "wsl"})  # their clock is the host's
 TMP, VAR_TMP = "/tmp", "/var/tmp"  # noqa: S108 - named, not written
 PROGRAMS_RUN = frozenset({"/", "/usr", "/usr/local", "/opt", "/home", "/var", "/var/lib", "/var/lib/docker", TMP})
+NVIDIA_LOG = "sudo journalctl -k -b | grep -iE 'NVRM|Xid'"
 NEEDED = PROGRAMS_RUN | {"/var/cache", VAR_TMP}
 
 
@@ -143,6 +144,15 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
                 f"GPU {gpu.address} runs on {gpu.link_width} of {gpu.link_width_max} PCIe lanes",
                 "check its seat, riser and the firmware's bifurcation (some slots and clouds have no more)",
             )
+        if gpu.bars_unassigned:
+            yield Finding(
+                f"the firmware gave a part of GPU {gpu.address}'s memory regions no address: no driver can start it",
+                "in the firmware switch Above 4G Decoding on, and CSM off",
+            )
+    if facts.nvidia.nvml_error:
+        yield Finding(f"nvidia-smi: {facts.nvidia.nvml_error[:200]}", NVIDIA_LOG)
+    if facts.missing_from_nvml:
+        yield Finding(f"nvidia-smi does not list what its driver holds: GPU {_some(facts.missing_from_nvml)}", NVIDIA_LOG)
 
 
 def _rights(facts: Facts) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from gpustrap.model.base import FromNode
 
+NVSWITCH = "0680"  # class of NVIDIA's; other bridges are not among a node's devices
+
 
 class OsFacts(FromNode):
     """From os-release and uname. ``id`` and ``version_id`` are os-release's own."""
@@ -220,3 +222,16 @@ class Facts(FromNode):
     boot_id: str = ""
     machine_id_hash: str = Field(default="", description="sha256 of machine-id, never the id itself")
     notes: tuple[str, ...] = Field(default=(), description="what could not be read, and why")
+
+    @property
+    def gpus(self) -> tuple[PciFacts, ...]:
+        """Displays and accelerators of whatever vendor; NVSwitches are none."""
+        return tuple(device for device in self.pci if device.pci_class != NVSWITCH)
+
+    @property
+    def missing_from_nvml(self) -> tuple[str, ...]:
+        """Addresses of the GPUs that NVIDIA's driver is bound to and nvidia-smi does not list."""
+        listed = self.nvidia.nvml
+        return tuple(
+            g.address for g in self.gpus if listed is not None and g.driver == "nvidia" and g.address not in listed
+        )

@@ -11,13 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.attention import CONTAINERS, Finding, attention, duration, nearly_full
-from gpustrap.model.facts import Facts, FilesystemFacts, PciFacts
+from gpustrap.model.facts import Facts, FilesystemFacts, NvidiaFacts, PciFacts
 from gpustrap.report.escape import one_line
 from gpustrap.report.next_step import next_step
 from gpustrap.report.view import counted
 
 VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel", "1a03": "ASPEED", "102b": "Matrox", "1234": "QEMU"}
-NVSWITCH = "0680"
 GB = 1000**3
 INSTALLS = 12
 MOST = 20  # of a list, on a card; what a node sends may be long
@@ -48,7 +47,11 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     memory, swap = facts.memory, facts.memory.swap
     swapping = f", {_gb(swap)} swap" if swap else ""
     yield "machine", f"{facts.cpu.model or 'CPU'}, {facts.cpu.threads} threads, {_gb(memory.total)} memory{swapping}"
-    yield "GPUs", gpus(facts.pci)
+    yield "GPUs", gpus(facts)
+    if facts.nvidia.module:
+        yield "driver", _driver(facts.nvidia)
+    for number, text in enumerate(_pcie(facts)):
+        yield "" if number else "PCIe", text
     for number, disk in enumerate(facts.filesystems[:MOST]):
         yield "" if number else "disks", _disk(disk)
     yield "packages", _packages(facts)
@@ -65,18 +68,50 @@ def _kernel(facts: Facts) -> str:
     return f"{facts.kernel.running}{also}{fixed}; Secure Boot {secure}"
 
 
-def gpus(devices: tuple[PciFacts, ...]) -> str:
+def gpus(facts: Facts) -> str:
     """Alike devices together: ``8 x NVIDIA 10de:2330 (driver nvidia, x16)``."""
-    cards = Counter(_gpu(d) for d in devices if d.pci_class != NVSWITCH)
-    switches = sum(d.pci_class == NVSWITCH for d in devices)
+    cards = Counter(_gpu(gpu, listed=gpu.address not in facts.missing_from_nvml) for gpu in facts.gpus)
+    switches = len(facts.pci) - len(facts.gpus)
     parts = [f"{count} x {card}" if count > 1 else card for card, count in cards.items()]
     return "; ".join(parts + [f"{switches} x NVSwitch"] * bool(switches)) or "none seen on PCI"
 
 
-def _gpu(device: PciFacts) -> str:
-    vendor = VENDORS.get(device.vendor, "")
-    link = f", x{device.link_width}" if device.link_width else ""
-    return f"{vendor} {device.vendor}:{device.device} (driver {device.driver or 'none'}{link})".strip()
+def _gpu(gpu: PciFacts, *, listed: bool) -> str:
+    lanes, most = gpu.link_width, gpu.link_width_max
+    state = [f"driver {gpu.driver or 'none'}"]
+    if lanes:
+        state.append(f"x{lanes} of x{most}" if most and lanes < most else f"x{lanes}")
+    if gpu.bars_unassigned:
+        state.append(f"{counted(gpu.bars_unassigned, 'memory region')} without an address")
+    if not listed:
+        state.append("not in nvidia-smi")
+    return f"{VENDORS.get(gpu.vendor, '')} {gpu.vendor}:{gpu.device} ({', '.join(state)})".strip()
+
+
+def _driver(nvidia: NvidiaFacts) -> str:
+    listed = "not asked" if nvidia.nvml is None else f"lists {len(nvidia.nvml)}"
+    smi = "failed" if nvidia.nvml is None and nvidia.nvml_error else listed
+    return f"NVIDIA {nvidia.module}, {nvidia.flavour} module, on {counted(len(nvidia.bound), 'GPU')}; nvidia-smi {smi}"
+
+
+def _pcie(facts: Facts) -> Iterator[str]:
+    """The bridges above GPUs, where they slow them down; those of a virtual machine are made up."""
+    if facts.virtualization != "none":
+        return
+    told: set[tuple[str, ...]] = set()
+    for bridge in sorted(facts.bridges, key=lambda b: b.link_width or 0):
+        below = [gpu for gpu in facts.gpus if bridge.address in gpu.bridges]
+        together = tuple(gpu.address for gpu in below)
+        narrow = 0 < (bridge.link_width or 0) < max((gpu.link_width_max or 0 for gpu in below), default=0)
+        if narrow and len(below) > 1 and together not in told:
+            told.add(together)
+            yield f"{len(below)} GPUs share x{bridge.link_width} at bridge {bridge.address}"
+    translated = [gpu for gpu in facts.gpus if (gpu.iommu_type or "").startswith("DMA")]
+    above = {address for gpu in translated for address in gpu.bridges}
+    redirecting = [bridge.address for bridge in facts.bridges if bridge.acs_redirect and bridge.address in above]
+    if redirecting and len(translated) > 1:
+        some = ", ".join(redirecting[:3]) + (", …" if len(redirecting) > 3 else "")
+        yield f"ACS and IOMMU send traffic between {len(translated)} GPUs up to the root (bridges {some})"
 
 
 def _disk(disk: FilesystemFacts) -> str:
