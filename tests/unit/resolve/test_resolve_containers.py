@@ -76,7 +76,7 @@ def test_node_knows_newer_ones_only_if_it_knows_all_four(node, catalog):
     all_four = node(can_have=dict.fromkeys(names, ("1.21.0-1", "1.20.0-1")))
     part = plan_containers(all_four.stack(), docker("28.2.2"))
     assert part.choices[0].value == "1.21.0-1 cdi"
-    three = node(can_have=dict.fromkeys(names[1:], ("1.21.0-1",)))
+    three = node(can_have=dict.fromkeys(names[:-1], ("1.21.0-1",)))
     assert plan_containers(three.stack(), docker("28.2.2")).choices[0].value == "1.20.0-1 cdi"
 
 

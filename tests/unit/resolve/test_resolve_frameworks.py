@@ -62,8 +62,9 @@ def test_before_turing(node, gpus):
     assert "torch 2.15.0 cu132: no code for 1 x" in said(part, "torch")
 
 
-def test_turing_and_later_need_no_constraint(node):
-    found = environments(plan_frameworks(node().stack(frameworks=["tensorflow", "jax"])))
+def test_turing_and_later_need_no_constraint(node, catalog):
+    turned = replace(catalog, wheels=catalog.wheels[::-1])
+    found = environments(plan_frameworks(node().stack(turned, frameworks=["tensorflow", "jax"])))
     assert [e["constraints"] for e in found.values()] == [[], []]
 
 
@@ -161,6 +162,9 @@ def test_locked_build_stays_until_upgrade(node, catalog):
     kept = plan_frameworks(node().again("ml_environments", before).stack())
     assert kept.variables == before.variables
     assert "2.15.0 cu132 is available: gpustrap plan --upgrade" in kept.choices[0].reason
+    more = rows["2.13.0"].model_copy(update={"pythons": (*rows["2.13.0"].pythons, "3.99")})
+    python = plan_frameworks(node().again("ml_environments", before).stack(replace(catalog, wheels=(more,))))
+    assert python.variables == before.variables
     upgraded = plan_frameworks(node().again("ml_environments", before, upgrade=("frameworks",)).stack())
     assert upgraded.choices[0].value == "2.15.0 cu132"
     older = node().again("ml_environments", before, driver=DEBIAN_13["driver"], distro=("debian", "13"))

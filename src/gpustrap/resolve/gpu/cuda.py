@@ -52,14 +52,14 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
     lock = locked_versions(inputs, "cuda", ROLE)
     if name not in lock:
         lock = {}  # of another toolkit: its libraries are built for that one
-    version, whence, read = _version(stack, chosen, lock)
+    version, whence = _version(stack, chosen, lock)
     newest = automatic(judged)
     choice = Choice(
         item="cuda",
         value=toolkit.version,
         reason=f"{words.why(stack, chosen, newest)}; {name} {version}: {whence}",
         source=f"catalog: cuda, {toolkit.version}",
-        confidence=_confidence(chosen, repository) if read else "recalled",
+        confidence=_confidence(chosen, repository),
         simulated=inputs.request.simulated,
     )
     libraries = [plan_library(stack, item, toolkit, lock) for item in _wanted(inputs.request)]
@@ -91,16 +91,16 @@ def _wanted(request: Request) -> tuple[LibraryName, ...]:
     return (*(("cudnn",) if request.cudnn else ()), *(("nccl",) if request.nccl else ()))
 
 
-def _version(stack: Stack, chosen: Fit, lock: dict[str, str]) -> tuple[str, str, bool]:
-    """The version of its package, where that is from, and whether it was read."""
+def _version(stack: Stack, chosen: Fit, lock: dict[str, str]) -> tuple[str, str]:
+    """The version of its package, and where that is from."""
     inputs, name = stack.inputs, toolkit_package(stack, chosen.toolkit)
     newest = next(iter(known(inputs, name)), "")
     if name in lock:
-        return lock[name], f"locked{or_newer(newest, lock[name])}", lock[name] in known(inputs, name)
+        return lock[name], f"locked{or_newer(newest, lock[name])}"
     if newest:
-        return newest, "the newest that the node's package manager knows", True
+        return newest, "the newest that the node's package manager knows"
     template = inputs.catalog.cuda.package_version
-    return template.format(newest=chosen.toolkit.newest), "the newest that the catalog knows", False
+    return template.format(newest=chosen.toolkit.newest), "the newest that the catalog knows"
 
 
 def _confidence(chosen: Fit, repository: Repository) -> Literal["recalled", "verified"]:

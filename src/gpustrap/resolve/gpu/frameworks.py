@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpustrap.catalog.schema_stack import Wheel
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.model.request import Request
@@ -70,20 +71,19 @@ def _framework(stack: Stack, name: str) -> Part:
     )
     return Part(
         choices=(choice,),
-        variables=_environment(chosen),
+        variables=_environment(row, _python(stack, row)),
         findings=(*_recalled(chosen), *_translated(stack, chosen)),
         reasoning=(_reasoning(stack, judged, chosen, choice),),
         disk=((stack.inputs.request.conda_prefix, row.size),),
     )
 
 
-def _environment(fit: Fit) -> dict[str, Any]:
-    row = fit.row
+def _environment(row: Wheel, python: str) -> dict[str, Any]:
     return {
         "name": row.framework,
         "framework": row.framework,
         "version": row.version,
-        "python": row.pythons[-1],
+        "python": python,
         "requirement": row.requirement,
         "constraints": list(row.constraints),
         "index": row.index,
@@ -92,10 +92,19 @@ def _environment(fit: Fit) -> dict[str, Any]:
 
 def _kept(stack: Stack, judged: tuple[Fit, ...]) -> Fit | None:
     """The locked build, where it is to stay, the catalog still has it and it still fits."""
+    return next((fit for fit in judged if not fit.against and _locked_python(stack, fit.row)), None)
+
+
+def _locked_python(stack: Stack, row: Wheel) -> str:
+    """The Python of a build's environment in the lock; empty where it holds another build, or is to be upgraded."""
     if "frameworks" in stack.inputs.upgrade:
-        return None
+        return ""
     locked = stack.inputs.kept("ml_environments", "ml_environments_environments") or ()
-    return next((fit for fit in judged if not fit.against and _environment(fit) in locked), None)
+    return next((python for python in row.pythons if _environment(row, python) in locked), "")
+
+
+def _python(stack: Stack, row: Wheel) -> str:
+    return _locked_python(stack, row) or row.pythons[-1]
 
 
 def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choice) -> Reasoning:
@@ -114,7 +123,9 @@ def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choic
             f"Its CUDA {row.cuda} is newer than driver branch {branch.branch} knows ({branch.cuda}): "
             f"minor-version compatibility of CUDA {major} lets it run."
         )
-    lines.append(f"Python {row.pythons[-1]} is the newest that it has a build for.")
+    python, newest = _python(stack, row), row.pythons[-1]
+    why = "the newest that it has a build for" if python == newest else f"locked; it has builds up to {newest}"
+    lines.append(f"Python {python}: {why}.")
     lines += [f"It needs {constraint} besides." for constraint in row.constraints]
     return Reasoning(item=row.framework, sentences=tuple(lines))
 
@@ -128,7 +139,7 @@ def _recalled(chosen: Fit) -> tuple[Finding, ...]:
             code="wheel-recalled",
             severity="warning",
             subject=f"{row.framework} {row.version}",
-            message="which GPUs it has code for is recalled, not read at its source, and no verified build fits",
+            message="which GPUs it has code for is recalled: nobody read it at its source",
             evidence=f"{row.row}: {row.source}",
             advice="let gpustrap verify compute with it on every GPU before anybody rests on it",
         ),
