@@ -96,6 +96,7 @@ def test_nvlink5_needs_the_subnet_manager_too(node):
     part = plan_fabric(node(**fields, can_have={"nvlsm": ("2025.10.11-1",)}).stack())
     assert packages(part)["nvidia-fabricmanager"] == "595.91.07-1ubuntu1"
     assert packages(part)["nvlsm"] == "2025.10.11-1"
+    assert packages(part)["libnvsdm"] == "595.91.07-1ubuntu1"
     assert packages(part)["infiniband-diags"] == ""
     assert part.variables["nvidia_fabric_manager_services"] == ["nvidia-fabricmanager.service"]
     assert codes(part) == ["nvlink5-needs-ib-umad"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.cuda_fit import Fit, driver_for, without_code
-from gpustrap.resolve.gpu.packages import numbers
+from gpustrap.resolve.gpu.packages import numbers, or_newer
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
 
@@ -22,8 +24,8 @@ def why(stack: Stack, chosen: Fit, newest: Fit | None) -> str:
         unread = "" if chosen.automatic else f", although {chosen.against}"
         return f"gpustrap_cuda_version asks for it, and {how}{unread}"
     if newest is not chosen:
-        more = f"; {newest.version} is available: gpustrap plan --upgrade takes it" if newest else ""
-        return f"locked, and {how}{more}"
+        newer = newest and numbers(newest.version) > numbers(chosen.version)
+        return f"locked, and {how}{or_newer(newest.version if newest and newer else '', chosen.version)}"
     return f"the newest that fits: all GPUs can use it, and {how}"
 
 
@@ -34,13 +36,18 @@ def explain(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choice) 
         f"Driver branch {branch.branch} knows CUDA up to {branch.cuda} (catalog: drivers, {branch.branch}).",
         f"The GPUs have compute capability {', '.join(stack.compute_capabilities)}.",
     ]
-    passed: dict[str, list[str]] = {}
-    for fit in judged:
-        if numbers(fit.version) > numbers(chosen.version):
-            passed.setdefault(_passed_over(stack, fit), []).append(fit.version)
-    lines += [f"Passed over: {', '.join(versions)}: {reason}." for reason, versions in passed.items()]
+    newer = (fit for fit in judged if numbers(fit.version) > numbers(chosen.version))
+    lines += [f"Passed over: {line}." for line in _grouped((fit, _passed_over(stack, fit)) for fit in newer)]
     lines.append(f"Chosen: {chosen.version}: {choice.reason} ({choice.source}: {chosen.toolkit.source}).")
     return Reasoning(item="cuda", sentences=tuple(lines))
+
+
+def _grouped(reasons: Iterable[tuple[Fit, str]]) -> list[str]:
+    """``13.4, 13.3: why``, a line for each reason."""
+    versions: dict[str, list[str]] = {}
+    for fit, reason in reasons:
+        versions.setdefault(reason, []).append(fit.version)
+    return [f"{', '.join(those)}: {reason}" for reason, those in versions.items()]
 
 
 def _passed_over(stack: Stack, fit: Fit) -> str:
@@ -88,23 +95,24 @@ def findings(stack: Stack, chosen: Fit, package: str, prefix: str) -> tuple[Find
 
 def without(stack: Stack, judged: tuple[Fit, ...]) -> Part:
     """No toolkit may be chosen by itself: a warning, as frameworks bring their own CUDA."""
-    ask = [f'"{fit.version}"' for fit in sorted(judged, key=lambda f: not f.native) if not fit.unfit]
     name = stack.inputs.distro.name
+    advice = "set gpustrap_cuda_version: none if it needs no toolkit; frameworks bring a CUDA of their own"
+    if possible := [fit for fit in judged if not fit.unfit]:
+        likely = max(possible, key=lambda fit: (numbers(fit.version)[0], fit.native, numbers(fit.version)))
+        advice = f'set gpustrap_cuda_version: "{likely.version}" if NVIDIA\'s repository for {name} has it; else none'
+    lines = _grouped((fit, fit.against) for fit in judged)
     finding = Finding(
         code="cuda-none",
         severity="warning",
         subject="CUDA toolkit",
         message=f"none is planned: no toolkit that GPUs and driver can use is known to be there for {name}",
-        evidence="\n".join(f"CUDA {fit.version}: {fit.against}" for fit in judged),
-        advice=f"set gpustrap_cuda_version to one of {', '.join(ask)}, if NVIDIA's repository has it"
-        if ask
-        else "set gpustrap_cuda_version: none if it needs no toolkit; frameworks bring a CUDA of their own",
+        evidence="\n".join(f"CUDA {line}" for line in lines),
+        advice=advice,
     )
     reason = "no toolkit that GPUs and driver can use is known to be there"
     choice = Choice(item="cuda", value="none", reason=reason, source="catalog: cuda")
-    lines = [f"Passed over: {fit.version}: {fit.against}." for fit in judged]
-    explained = Reasoning(item="cuda", sentences=(*lines, "Chosen: none."))
-    return Part((choice,), findings=(finding,), reasoning=(explained,))
+    sentences = (*(f"Passed over: {line}." for line in lines), "Chosen: none.")
+    return Part((choice,), findings=(finding,), reasoning=(Reasoning(item="cuda", sentences=sentences),))
 
 
 def unfit(stack: Stack, judged: tuple[Fit, ...], wish: str) -> Problem:

@@ -18,6 +18,9 @@ ITEM = "fabric-manager"
 # The subnet manager has none of its own: the fabric manager's starts it.
 SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
 
+# What the subnet manager needs has versions of its own, except for this library.
+OF_THE_DRIVER = "libnvsdm"
+
 
 def plan_fabric(stack: Stack) -> Part:
     """Decide the variables of role nvidia_fabric_manager."""
@@ -28,7 +31,8 @@ def plan_fabric(stack: Stack) -> Part:
     problems: list[Problem] = []
     for kind in needs.kinds:
         for name in _names(stack, kind):
-            version = _any_version(stack, name) if kind == "subnet manager" else _exact_version(stack, name)
+            own = kind == "subnet manager" and not name.startswith(OF_THE_DRIVER)
+            version = _any_version(stack, name) if own else _exact_version(stack, name)
             if isinstance(version, Problem):
                 problems.append(version)
             else:
