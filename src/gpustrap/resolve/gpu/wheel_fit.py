@@ -47,7 +47,8 @@ def wheel_fits(stack: Stack, framework: str, gpus: tuple[NodeGpu, ...] | None = 
     """
     machine = stack.inputs.facts.os.architecture
     rows = (r for r in stack.inputs.catalog.wheels if r.framework == framework and machine in r.compute)
-    judged = (_fit(stack, row, stack.gpus if gpus is None else gpus) for row in rows)
+    wanted = tuple((gpu, frozenset(gpu.compute_capabilities)) for gpu in (stack.gpus if gpus is None else gpus))
+    judged = (_fit(stack, row, wanted) for row in rows)
     return tuple(sorted(judged, key=lambda fit: fit.rank, reverse=True))
 
 
@@ -63,13 +64,15 @@ def runs_on(compute: tuple[str, ...], wanted: str) -> bool:
     return any(m == major and n <= minor for m, n in map(capability, compute))
 
 
-def _fit(stack: Stack, row: Wheel, gpus: tuple[NodeGpu, ...]) -> Fit:
-    machine = stack.inputs.facts.os.architecture
+def _fit(stack: Stack, row: Wheel, wanted: tuple[tuple[NodeGpu, frozenset[str]], ...]) -> Fit:
+    """``wanted``: the GPUs, each with its compute capabilities."""
+    compute = row.compute[stack.inputs.facts.os.architecture]
     native = is_native(stack, row.cuda)
-    compute = row.compute[machine]
-    without = tuple(g for g in gpus if not all(runs_on(compute, c) for c in g.compute_capabilities))
-    translated = tuple(g for g in without if native and _by_ptx(row, compute, g))
-    lacking = tuple(g for g in without if g not in translated)
+    every = frozenset[str]().union(*(capabilities for _, capabilities in wanted))
+    code = frozenset(c for c in every if runs_on(compute, c))
+    ptx = frozenset(c for c in every if native and row.ptx and capability(c) >= capability(row.ptx))
+    lacking = tuple(gpu for gpu, capabilities in wanted if not capabilities <= code | ptx)
+    translated = tuple(gpu for gpu, capabilities in wanted if capabilities <= code | ptx and not capabilities <= code)
     floors = tuple(b for b in (driver_for(stack, row.cuda), row.driver_min) if b)
     runs = is_compatible(stack, row.cuda) and int(row.driver_min or 0) <= int(stack.driver.branch.branch)
     driver = "" if runs else max(floors, key=int, default="of its own time")
@@ -80,9 +83,3 @@ def _fit(stack: Stack, row: Wheel, gpus: tuple[NodeGpu, ...]) -> Fit:
     if driver:
         reasons.append(f"it needs driver branch {driver} or newer (CUDA {row.cuda})")
     return Fit(row, native, lacking, translated, driver, " and ".join(reasons))
-
-
-def _by_ptx(row: Wheel, compute: tuple[str, ...], gpu: NodeGpu) -> bool:
-    """Whether its PTX serves where its machine code does not."""
-    least = capability(row.ptx) if row.ptx else None
-    return least is not None and all(runs_on(compute, c) or capability(c) >= least for c in gpu.compute_capabilities)
