@@ -47,7 +47,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 def test_explain_tells_and_writes_nothing(run: Run, tmp_path: Path) -> None:
     code, said = run("n1", "--explain")
     assert code == 0
-    assert "Rests on catalog: distros, debian 13." in said
+    assert "Rests on catalog: distros, debian 13 (verified)." in said
     assert "Next:" not in said
     assert list(tmp_path.iterdir()) == []
     assert run("n1")[0] == 0

@@ -182,3 +182,66 @@ def test_equal_machines_share_a_table_and_markup_of_a_node_is_inert(world: World
 
 def test_the_catalog_of_the_lock_is_the_one_it_was_planned_with(world: World) -> None:
     assert world.plan().lock.catalog == load_catalog().digest
+
+
+def test_a_kept_version_that_is_gone_stays_and_is_warned_of(world: World) -> None:
+    world.plan("n1")
+    facts = world.facts("27")
+    manager = facts.package_manager.model_copy(update={"versions": {"docker.io": ("27",)}})
+    world.answers["n1"] = facts.model_copy(update={"package_manager": manager})
+    planned = world.plan("n1")
+    (finding,) = planned.plans["n1"].findings
+    assert (finding.code, finding.severity, planned.exit_code) == ("locked-version-gone", "warning", ExitCode.OK)
+    assert (world.docker("n1"), planned.changes) == ("26.1.5", ())
+    assert world.plan("n1", upgrade=("docker",)).plans["n1"].findings == ()
+    assert world.docker("n1") == "27"
+
+
+def test_only_the_named_component_moves(world: World) -> None:
+    world.plan()
+    world.answers = {"n1": world.facts("27"), "n2": world.facts("27")}
+    world.plan(upgrade=("conda",))
+    assert (world.docker("n1"), world.docker("n2")) == ("26.1.5", "26.1.5")
+    world.plan(upgrade=("docker",))
+    assert (world.docker("n1"), world.docker("n2")) == ("27", "27")
+
+
+def test_a_controller_too_old_is_warned_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = Problem("controller-too-old", "node n1", "its Python is 3.14", ExitCode.REFUSED, "up to 3.13", "a newer")
+    monkeypatch.setattr(command, "controller_problem", lambda *_: trouble)
+    planned = world.plan("n1")
+    (finding,) = planned.plans["n1"].findings
+    assert (finding.code, finding.severity, planned.written) == ("controller-too-old", "warning", True)
+    assert (finding.message, finding.advice) == ("its Python is 3.14, so apply will refuse this node", "a newer")
+
+
+def test_what_no_role_installs_is_pending_and_its_choices_say_so(world: World) -> None:
+    gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300"}
+    world.answers["n1"] = world.facts(pci=[gpu], secure_boot={"enabled": False, "source": "efivar"})
+    entry = world.plan("n1").nodes["n1"]
+    pending = {choice.item: choice.pending for choice in entry.choices}
+    assert (pending["driver"], pending["docker"], pending["os"]) == (True, False, False)
+    assert set(entry.roles) == {"ubuntu_server", "docker", "conda"}
+    assert "nvidia_driver" in entry.pending
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "uri", "retention"),
+    [
+        ({}, "debian-archive", "debian", "superseded"),
+        ({"docker_origin": "upstream"}, "docker", "https://download.docker.com/linux/debian", "kept"),
+        (
+            {"docker_origin": "upstream", "docker_repository": "http://mirror.example/docker/"},
+            "docker",
+            "http://mirror.example/docker/linux/debian",
+            "kept",
+        ),
+    ],
+)
+def test_the_lock_says_where_docker_comes_from(
+    world: World, request_: dict[str, Any], name: str, uri: str, retention: str
+) -> None:
+    world.requests["n1"] = request_
+    (row,) = world.plan("n1").nodes["n1"].repositories
+    assert (row.name, row.retention) == (name, retention)
+    assert row.uri.endswith(uri)

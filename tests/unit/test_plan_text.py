@@ -113,8 +113,9 @@ def test_the_explanation_has_every_sentence_source_and_finding() -> None:
         "All GPUs are Ampere.",
         "Branch 580 drives them.",
         "Version open.",
-        "Rests on catalog: drivers, 580; recalled: not everything of it was read at its source yet.",
+        "Rests on catalog: drivers, 580 (recalled: not everything of it was read at its source yet).",
     ]
+    assert "Rests on node: apt." in said
     assert said[said.index("limits") + 1] == "No GPU sets a ceiling."
     at = said.index("What was noticed")
     assert said[at + 1 : at + 6] == [

@@ -56,8 +56,14 @@ def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[RenderableTy
     if choice.reason and not any(choice.reason in sentence for sentence in sentences):
         yield from _sentences((choice.reason[:1].upper() + choice.reason[1:],))
     stand_in = ", and on a stand-in of the lab" if choice.simulated else ""
-    sure = "; recalled: not everything of it was read at its source yet" if choice.confidence == "recalled" else ""
-    yield _indented(Text(f"Rests on {one_line(choice.source)}{stand_in}{sure}.", style="dim"))
+    yield _indented(Text(f"Rests on {one_line(choice.source)}{_sure(choice)}{stand_in}.", style="dim"))
+
+
+def _sure(choice: Choice) -> str:
+    """What a row of the catalog is worth; a fact and a wish are what they are."""
+    if choice.confidence == "recalled":
+        return " (recalled: not everything of it was read at its source yet)"
+    return " (verified)" if choice.source.startswith("catalog") else ""
 
 
 def _sentences(sentences: tuple[str, ...]) -> Iterator[RenderableType]:
