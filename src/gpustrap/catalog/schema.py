@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -140,7 +141,7 @@ class Server(Frozen):
     architectures: Architectures
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """Everything the resolver knows about the world.
 
@@ -167,6 +168,15 @@ class Catalog:
     preflight: Preflight
     digest: str
 
+    @cached_property
+    def _boards_by_id(self) -> dict[str, tuple[Gpu, ...]]:
+        ids = {number for gpu in self.gpus for number in gpu.ids}
+        return {number: tuple(g for g in self.gpus if number in g.ids) for number in ids}
+
+    @cached_property
+    def _driver_by_branch(self) -> dict[str, DriverBranch]:
+        return {row.branch: row for row in self.drivers}
+
     def distro(self, os_id: str, version_id: str) -> Distro | None:
         """The row of a distribution."""
         return next((d for d in self.distros if d.is_called(os_id, version_id)), None)
@@ -181,7 +191,7 @@ class Catalog:
 
     def boards(self, device: str, subsystem: str = "") -> tuple[Gpu, ...]:
         """The boards a PCI device id may be: several where an id is shared and the subsystem does not tell."""
-        found = tuple(g for g in self.gpus if device in g.ids)
+        found = self._boards_by_id.get(device, ())
         exact = tuple(g for g in found if g.subsystem == subsystem)
         return exact or tuple(g for g in found if not g.subsystem) or found
 
@@ -191,7 +201,7 @@ class Catalog:
 
     def driver(self, branch: str) -> DriverBranch | None:
         """The row of a driver branch."""
-        return next((d for d in self.drivers if d.branch == branch), None)
+        return self._driver_by_branch.get(branch)
 
     def repository(self, name: str, architecture: str) -> Repository | None:
         """The row of a repository for a machine architecture."""

@@ -42,6 +42,7 @@ def _refuse_beyond_reckoning(value: Any) -> None:  # noqa: ANN401 - whatever JSO
     """
     level = [value]
     for _ in range(DEPTH_LIMIT):
+        level = [other for other in level if type(other) is not str]  # most of facts is text, and text is never beyond
         for number in level:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError("a number is infinite or none")

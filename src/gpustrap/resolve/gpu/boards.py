@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import Architecture, Gpu, IdRange
@@ -14,15 +15,16 @@ BRIDGE = "0680"  # of NVIDIA's, these are NVSwitches
 SET_ASIDE = frozenset({"vfio-pci", "pci-stub", "pciback", "xen-pciback"})
 
 
+@cache
 def capability(text: str) -> tuple[int, int]:
     """``8.6`` -> (8, 6), so that 10.0 is more than 9.0."""
     major, _, minor = text.partition(".")
     return int(major), int(minor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeGpu:
-    """One GPU of a node.
+    """One GPU of a node. What is cached is asked for once per row of the catalog.
 
     Attributes:
         pci: As the node sees it.
@@ -36,7 +38,7 @@ class NodeGpu:
     architectures: tuple[Architecture, ...]
     id_range: IdRange | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """``GeForce RTX 3090``; of a shared id all names, of an unlisted one the id."""
         names = dict.fromkeys(board.name for board in self.boards)
@@ -52,7 +54,7 @@ class NodeGpu:
         """Whether it is bound for virtual machines, so that the node's own driver will not have it."""
         return self.pci.driver in SET_ASIDE
 
-    @property
+    @cached_property
     def compute_capabilities(self) -> tuple[str, ...]:
         """Every one it may have, lowest first: the choice must fit them all."""
         found = {b.compute_capability for b in self.boards}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gpustrap.resolve.parts import Inputs
 
@@ -17,6 +18,7 @@ def upstream(version: str) -> str:
     return found[1] if found else ""
 
 
+@lru_cache(4096)  # bounded: versions come from nodes, too
 def numbers(version: str) -> tuple[int, ...]:
     """Those numbers, to compare by: 12.10 is more than 12.9."""
     return tuple(int(part) for part in upstream(version).split(".") if part)
