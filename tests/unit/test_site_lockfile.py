@@ -106,6 +106,18 @@ def test_of_a_list_only_what_differs_is_shown() -> None:
     )
 
 
+def test_of_what_has_a_name_and_a_version_these_are_shown() -> None:
+    torch, later = (
+        {"name": "torch", "version": "2.14", "index": "i"},
+        {"name": "torch", "version": "2.15", "index": "i"},
+    )
+    moved = torch | {"index": "j"}
+    assert diff_locks(lock(n1=node(x=[torch])), lock(n1=node(x=[later]))) == ("~ n1: x: - torch=2.14, + torch=2.15",)
+    (line,) = diff_locks(lock(n1=node(x=[torch])), lock(n1=node(x=[moved])))
+    assert "'index': 'i'" in line
+    assert "'index': 'j'" in line
+
+
 def test_a_new_request_with_the_same_outcome_is_said() -> None:
     other = node().model_copy(update={"request_digest": "q"})
     assert diff_locks(lock(n1=node()), lock(n1=other)) == ("~ n1: its variables changed, what it gets does not",)

@@ -173,14 +173,15 @@ def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]
 
 
 def _list_changes(old: list[Any], new: list[Any]) -> str:
-    gone = [f"- {_short(item)}" for item in old if item not in new]
-    come = [f"+ {_short(item)}" for item in new if item not in old]
-    return ", ".join(gone + come) or "in another order"
+    gone, come = [item for item in old if item not in new], [item for item in new if item not in old]
+    # Two that would read the same differ in what is not shown.
+    show = str if {*map(_short, gone)} & {*map(_short, come)} else _short
+    return ", ".join([f"- {show(item)}" for item in gone] + [f"+ {show(item)}" for item in come]) or "in another order"
 
 
 def _short(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(_short, value)) or "none"
-    if isinstance(value, dict) and value.keys() == {"name", "version"}:
-        return f"{value['name']}={value['version']}"
+    if isinstance(value, dict) and {"name", "version"} <= value.keys():
+        return f"{value['name']}={value['version'] or 'open'}"
     return "none" if value in (None, "", {}) else str(value)
