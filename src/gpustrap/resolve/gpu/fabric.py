@@ -28,17 +28,17 @@ def plan_fabric(stack: Stack) -> Part:
     if not needs.kinds:
         return _without(stack)
     versions: dict[str, str] = {}
-    problems: list[Problem] = []
+    problems: dict[str, Problem] = {}  # one of a kind says it all
     for kind in needs.kinds:
         for name in _names(stack, kind):
             own = kind == "subnet manager" and not name.startswith(OF_THE_DRIVER)
             version = _any_version(stack, name) if own else _exact_version(stack, name)
             if isinstance(version, Problem):
-                problems.append(version)
+                problems.setdefault(version.code, version)
             else:
                 versions[name] = version
     if problems:
-        return Part(problems=tuple(problems))
+        return Part(problems=tuple(problems.values()))
     row = stack.driver.packages
     reason = f"{needs.why}; exactly the driver's version"
     if still_open := ", ".join(name for name, version in versions.items() if not version):
@@ -134,7 +134,8 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
 
 def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     inputs, driver = stack.inputs, stack.driver
-    message = f"{name} must be of exactly the driver's version, {driver.version}: apt on the node has only {here[0]}"
+    message = f"the fabric manager must be of exactly the driver's version, {driver.version}, and the node has only "
+    message += f"{name} {here[0]}"
     again = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     same = next((v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch), "")
     if numbers(same) > numbers(driver.version):
