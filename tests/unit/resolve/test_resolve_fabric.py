@@ -91,6 +91,12 @@ def test_fabric_manager_of_another_origin_does_not_count(node):
     assert [p.code for p in part.problems] == ["fabric-manager-mismatch"]
 
 
+def test_older_one_on_the_node_is_no_reason_against_a_newer_one(node):
+    fields = {"gpus": [H100_SXM5], "switches": 4, "driver": ("595", "open", "nvidia"), "version": "595.91.07"}
+    part = plan_fabric(node(**fields, installed={"nvidia-fabricmanager": "590.48.01-1ubuntu1"}).stack())
+    assert packages(part)["nvidia-fabricmanager"] == "595.91.07-1ubuntu1"
+
+
 def test_nvlink5_needs_the_subnet_manager_too(node):
     fields = {"gpus": [B200] * 8, "driver": ("595", "open", "nvidia"), "version": "595.91.07"}
     part = plan_fabric(node(**fields, can_have={"nvlsm": ("2025.10.11-1",)}).stack())

@@ -102,14 +102,13 @@ def _value(stack: Stack, kinds: tuple[Kind, ...]) -> str:
     return version if kinds == ("fabric manager",) else f"{version}, {' and '.join(kinds)}"
 
 
-def _here(stack: Stack, name: str) -> tuple[str, ...]:
-    """The versions on the node or in its package manager, as far as they are of the driver's origin."""
+def _available(stack: Stack, name: str) -> tuple[str, ...]:
+    """The versions in the node's package manager, as far as they are of the driver's origin."""
     inputs, driver = stack.inputs, stack.driver
     manager = inputs.facts.package_manager
     archive = manager.candidate_origins.get(name, "")
     other = archive and is_nvidias(archive, inputs.request.nvidia_repository) != (driver.packages.origin == "nvidia")
-    there = manager.packages.get(name)
-    return (*((there,) if there else ()), *(() if other else known(inputs, name)))
+    return () if other else known(inputs, name)
 
 
 def _exact_version(stack: Stack, name: str) -> str | Problem:
@@ -117,8 +116,9 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
     inputs, driver = stack.inputs, stack.driver
     if not driver.version:
         return ""
-    here = _here(stack, name)
-    found = next((version for version in here if upstream_version(version) == driver.version), "")
+    here = _available(stack, name)
+    there = inputs.facts.package_manager.packages.get(name, "")
+    found = next((version for version in (there, *here) if upstream_version(version) == driver.version), "")
     if found:
         return found
     if here:
@@ -127,18 +127,18 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
         return driver.package_version
     if inputs.offline:
         return ""
-    message = f"apt on the node knows no version of {name}, which its NVSwitches need"
+    message = f"apt on the node knows no version of {name}, which its NVLinks need"
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     return inputs.problem("package-unavailable", message, remedy)
 
 
 def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     inputs, driver = stack.inputs, stack.driver
-    message = f"the fabric manager must be of exactly the driver's version, {driver.version}, and the node has only "
+    message = f"the fabric manager must be of exactly the driver's version, {driver.version}, and apt has only "
     message += f"{name} {here[0]}"
     again = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     same = next((v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch), "")
-    if numbers(same) > numbers(driver.version):
+    if numbers(same) > numbers(driver.version) and not inputs.request.driver_version:
         remedy = "gpustrap plan --upgrade driver, which takes the newest of both"
     elif same:
         remedy = f"set gpustrap_driver_version: {same}, so that both are the same; or {again}"
