@@ -47,7 +47,7 @@ def _by_hand(view: View, rows: tuple[InstallFacts, ...]) -> Seen | None:
 def _differ(view: View, rows: tuple[InstallFacts, ...]) -> Iterator[Seen]:
     """The loaded module, what DKMS built, the libraries, the packages: all of one version, or nothing works."""
     on_disk = {
-        "packages": {v for i in rows if i.origin.startswith(PACKAGE) and not i.path and (v := _version(i))},
+        "packages": {upstream_version(i.version) for i in rows if i.origin.startswith(PACKAGE) and not i.path} - {""},
         "libraries": {i.version for i in rows if i.path and i.origin != "dkms" and ".so." in i.path},
         "built by DKMS": {i.version for i in rows if i.origin == "dkms"},
     }
@@ -65,11 +65,6 @@ def _differ(view: View, rows: tuple[InstallFacts, ...]) -> Iterator[Seen]:
         mend = view.words("sudo apt-get --fix-broken install", "sudo dnf distro-sync")
         advice = f"on {view.name}: {mend}; the planned driver replaces what still differs"
     yield warning("driver-versions-differ", "driver", message, evidence="\n".join(lines), advice=advice)
-
-
-def _version(row: InstallFacts) -> str:
-    """NVIDIA's own version; some packages have the kernel's."""
-    return upstream_version(row.version) if is_driver_package(row.origin.removeprefix(PACKAGE)) else ""
 
 
 def _other_origin(view: View, driver: Driver) -> Iterator[Seen]:
