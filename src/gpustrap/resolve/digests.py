@@ -11,8 +11,11 @@ from gpustrap.model.request import Request
 
 
 def request_digest(request: Request) -> str:
-    """Of everything the user wants of a node."""
-    return _digest(request.model_dump(mode="json"))
+    """Of everything the user wants of a node.
+
+    Of what differs from the defaults only: a gpustrap that learns a variable must not make every lock stale.
+    """
+    return _digest(request.model_dump(mode="json", exclude_defaults=True))
 
 
 def system_digest(facts: Facts) -> str:
