@@ -267,6 +267,12 @@ def test_what_is_odd_about_a_gpu_stands_beside_it() -> None:
     assert shown.startswith("NVIDIA 10de:1b38 (driver none, x16, 2 memory regions without an address); AMD 1002:740f")
 
 
+def test_a_gpu_that_another_driver_holds_is_not_missing_from_nvidia_smi() -> None:
+    nvidia = {"module": "580.1", "nvml": []}
+    assert "nvidia-smi" in messages(facts("container", nvidia=nvidia, pci=[HELD]))
+    assert "nvidia-smi" not in messages(facts("container", nvidia=nvidia, pci=[HELD | {"driver": "vfio-pci"}]))
+
+
 @pytest.mark.parametrize(
     ("nvidia", "words"),
     [
@@ -283,11 +289,15 @@ def test_card_tells_the_running_driver(nvidia: dict[str, Any], words: str) -> No
 
 def test_bridges_are_shown_where_they_matter() -> None:
     riser = facts("gpus-on-x1-riser", virtualization="none")
-    assert text("n1", riser, 200).count("PCIe  ") == 1
+    assert text("n1", riser, 200).count("GPUs share") == 1
     assert "2 GPUs share x1 at bridge 0000:00:1c.0" in text("n1", riser)
     redirected = facts("gpus-behind-switch-acs-on", virtualization="none")
     said = "ACS and IOMMU send traffic between 2 GPUs up to the root (bridges 0000:00:01.0, 0000:02:08.0, 0000:02:10.0)"
     assert said in text("n1", redirected, 200)
+    alone = [
+        p.model_dump() | {"iommu_type": "DMA" if number else "identity"} for number, p in enumerate(redirected.pci[:2])
+    ]
+    assert "PCIe  " not in text("n1", facts("gpus-behind-switch-acs-on", virtualization="none", pci=alone), 200)
     passed_through = [p.model_dump() | {"iommu_type": "identity"} for p in redirected.pci]
     calm = facts("gpus-behind-switch-acs-on", virtualization="none", pci=passed_through)
     assert "PCIe  " not in text("n1", calm, 200)

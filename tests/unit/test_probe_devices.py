@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustrap.ansible_plugins.module_utils.gpustrap_node import acs, apt, nvidia, pci, system
+from gpustrap.ansible_plugins.module_utils.gpustrap_node import acs, apt, nvidia, pci, rpm, system
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Completed, Host
 
 LOADED = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n"
@@ -160,6 +160,18 @@ def test_versions_of_a_package_are_limited_to_the_newest() -> None:
     policy = apt.parse_policy("a:\n  Candidate: 300\n  Version table:\n" + "".join(rows))["a"]
     assert len(policy.versions) == apt.MAX_VERSIONS
     assert policy.versions[:2] == ["300", "299"]
+
+
+def test_rpms_are_found_by_name_and_by_name_with_version() -> None:
+    said = "kernel 5.14.0-570.el9 x86_64\nkernel 5.14.0-70.el9 x86_64\ndkms 3:1.2-3.el9 noarch\n"
+    said += "package a is not installed\n"
+    asked = ["kernel", "kernel-5.14.0-70.el9.x86_64", "dkms-1.2-3.el9", "dkms", "a"]
+    assert rpm.parse_query(said, asked) == {
+        "kernel": "5.14.0-570.el9",
+        "kernel-5.14.0-70.el9.x86_64": "5.14.0-70.el9",
+        "dkms-1.2-3.el9": "3:1.2-3.el9",
+        "dkms": "3:1.2-3.el9",
+    }
 
 
 def test_the_python_that_answers_is_told() -> None:
