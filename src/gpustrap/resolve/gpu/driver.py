@@ -120,7 +120,9 @@ def rank(inputs: Inputs, candidate: Candidate) -> tuple[int, ...]:
 
 def _variables(inputs: Inputs, driver: Driver, stays: Installed | None) -> dict[str, Any]:
     row, branch, version = driver.packages, driver.branch, driver.package_version
-    names = stays.names if stays else tuple(fill(inputs, name, branch, driver.version) for name in row.packages)
+    names = tuple(fill(inputs, name, branch, driver.version) for name in row.packages)
+    if stays and not set(stays.names) <= set(names):
+        names = stays.names  # the same driver in other packages, and they stay what they are
     manager = inputs.facts.package_manager
     for_kernel = {
         n: manager.packages.get(n) or manager.candidates.get(n, "") for n in kernel_packages(inputs, row, branch)

@@ -13,7 +13,10 @@ PACKAGE = "package "
 # 5:580.95.05-0ubuntu1 -> 580.95.05
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+){1,2})(?![\d.])")
 # Packages that are a driver as a whole, not one of its libraries.
-_WHOLE = re.compile(r"(nvidia-(driver|headless|open)(-no-dkms)?(-\d{3})?(-server)?(-open)?|cuda-drivers(-\d{3})?)")
+_WHOLE = re.compile(
+    r"nvidia-(driver|headless|open)(-no-dkms)?(-\d{3})?(-server)?(-open)?|cuda-drivers(-\d{3})?"
+    r"|nvidia-driver-cuda|nvidia-(open-)?kernel(-open)?-dkms|kmod-nvidia-\w+-dkms"
+)
 _OPEN = re.compile(r"(^|-)open(-|$)")
 NVIDIA_HOST = "developer.download.nvidia.com"
 

@@ -46,7 +46,7 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
 
 def _without(inputs: Inputs) -> Part:
     """A node without GPUs is a plain server; one with AMD's alone would be a surprise to somebody."""
-    amd = [p for p in inputs.facts.pci if p.vendor == AMD]
+    amd = sorted((p for p in inputs.facts.pci if p.vendor == AMD), key=lambda p: p.address)
     if amd:
         message = "its only GPUs are AMD's, which gpustrap cannot set up yet"
         remedy = "set gpustrap_gpu: none to plan the node without a GPU stack"

@@ -19,8 +19,9 @@ PACKAGES = (
     ("podman-docker", r"podman-docker"),
     (
         "nvidia-driver",
-        r"nvidia-(driver|headless|dkms|open)(-\d[\w-]*)?|nvidia-(open-)?kernel-dkms|nvidia-legacy\S+-driver",
+        r"nvidia-(driver|headless(-no-dkms)?|dkms|open)(-\d[\w-]*|-open|-cuda)?|nvidia-legacy\S+-driver",
     ),
+    ("nvidia-driver", r"nvidia-(open-)?kernel(-open)?-dkms|kmod-nvidia-\w+-dkms"),
     ("nvidia-driver", r"cuda-drivers(-\d+)?|libnvidia-ml1|libnvidia-compute-\d[\w-]*|linux-modules-nvidia-\S+"),
     ("cuda", r"cuda-toolkit(-\d[\d-]*)?|nvidia-cuda-toolkit|cuda(-\d+-\d+)?"),
     ("container-toolkit", r"nvidia-container-toolkit|nvidia-docker2|libnvidia-container1"),
