@@ -73,7 +73,7 @@ def in_archive(archive: dict[str, Any], kernel: str) -> dict[str, Any]:
     """What apt knows of the driver's packages in the distribution's own archive."""
     names = parsed("archives")[archive["names"]]
     flavour = kernel.rpartition("-")[2]
-    candidates = {}
+    candidates: dict[str, str] = {}
     for branch, version in archive["drivers"].items():
         fields = {"branch": branch, "kernel": kernel, "flavour": flavour, "hwe": archive.get("hwe", "")}
         candidates |= {name.format(**fields): version for name in names["drivers"]}
