@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.resolve.gpu.candidates import all_candidates
+from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.preflight.view import Seen, View, note, warning
 
 MOK = "set gpustrap_driver_mok: true, and have a person enrol the node's key once at its console"
@@ -22,7 +23,8 @@ def look_at_secure_boot(view: View) -> Iterator[Seen]:
             evidence=f"{evidence}\n{driver.packages.row}",
             advice="keep to the distribution's kernels",
         )
-    if view.builds is None or state.enabled is False or _key_enrolled(view):
+    builds = view.builds
+    if builds is None or state.enabled is False or _key_enrolled(view):
         return
     if state.enabled is None:
         if not view.inputs.request.driver_mok:
@@ -42,7 +44,7 @@ def look_at_secure_boot(view: View) -> Iterator[Seen]:
             advice="plan for a reboot with somebody at the console (screen or BMC): MOK Manager never asks over SSH",
         )
     else:
-        yield _refused(view, evidence)
+        yield _refused(view, builds, evidence)
 
 
 def _key_enrolled(view: View) -> bool:
@@ -51,7 +53,7 @@ def _key_enrolled(view: View) -> bool:
     return bool(view.facts.nvidia.module) and view.facts.nvidia.module in built
 
 
-def _refused(view: View, evidence: str) -> Seen:
+def _refused(view: View, driver: Driver, evidence: str) -> Seen:
     """The three ways out; where the distribution has no signed modules, the first is another distribution."""
     signed = [c for c in all_candidates(view.inputs, view.driven) if c.packages.module == "prebuilt" and c.by != "gpus"]
     first = (
@@ -61,5 +63,4 @@ def _refused(view: View, evidence: str) -> Seen:
     )
     message = "Secure Boot is on, and modules that DKMS builds on the node would be refused by the kernel"
     remedy = f"one of: {first}; {MOK}; switch Secure Boot off in the firmware"
-    row = view.driver.packages.row if view.driver else ""
-    return view.inputs.problem("secure-boot-dkms", message, remedy, evidence=f"{evidence}\n{row}")
+    return view.inputs.problem("secure-boot-dkms", message, remedy, evidence=f"{evidence}\n{driver.packages.row}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.resolve.gpu.installed import PACKAGE
-from gpustrap.resolve.preflight.view import Seen, View, is_driver_package, note, some
+from gpustrap.resolve.preflight.view import Seen, View, note, some
 
 
 def look_at_updates(view: View) -> Iterator[Seen]:
@@ -16,7 +16,6 @@ def look_at_updates(view: View) -> Iterator[Seen]:
         for i in view.facts.installs
         if i.what == "nvidia-driver" and i.origin.startswith(PACKAGE)
     ]
-    driver = [name for name in driver if is_driver_package(name)]
     # The list holds regular expressions of the node's, which are not ours to run.
     spared = any("nvidia" in entry for entry in policy.blacklist)
     covered = view.driver and (
