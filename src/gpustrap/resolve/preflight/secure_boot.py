@@ -55,12 +55,11 @@ def _key_enrolled(view: View) -> bool:
 
 def _refused(view: View, driver: Driver, evidence: str) -> Seen:
     """The three ways out; where the distribution has no signed modules, the first is another distribution."""
-    signed = [c for c in all_candidates(view.inputs, view.driven) if c.packages.module == "prebuilt" and c.by != "gpus"]
-    first = (
-        f'set gpustrap_driver_origin: distribution (branch "{signed[0].branch.branch}" has signed modules)'
-        if (signed := sorted(signed, key=lambda c: (c.by != "", -int(c.branch.branch))))
-        else "install a distribution that signs modules itself, as Ubuntu does"
-    )
+    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
+    signed = [int(c.branch.branch) for c in others if c.packages.module == "prebuilt"]
+    first = "install a distribution that signs modules itself, as Ubuntu does"
+    if signed:
+        first = f'set gpustrap_driver_origin: distribution (branch "{max(signed)}" has signed modules)'
     message = "Secure Boot is on, and modules that DKMS builds on the node would be refused by the kernel"
     remedy = f"one of: {first}; {MOK}; switch Secure Boot off in the firmware"
     return view.inputs.problem("secure-boot-dkms", message, remedy, evidence=f"{evidence}\n{driver.packages.row}")
