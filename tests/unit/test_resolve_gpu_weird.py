@@ -112,7 +112,7 @@ def nodes(draw: st.DrawFn) -> Facts:
     return Facts.model_validate(facts)
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [200, pytest.param(3000, marks=pytest.mark.slow)])
 def test_every_node_has_a_plan_or_a_refusal(examples: int) -> None:
     @settings(FEW, max_examples=examples)
     @given(nodes(), WISHES, st.booleans())
