@@ -38,6 +38,13 @@ def test_mode_follows_the_docker_that_was_decided(node, version, engine, mode, f
     assert [f.code for f in part.findings] == (["docker-too-old-for-cdi"] if mode == "runtime" else [])
 
 
+def test_a_docker_of_open_version_is_not_called_too_old(node):
+    part = plan_containers(node(offline=True).stack(), docker(""))
+    assert part.variables[f"{ROLE}_mode"] == "cdi"
+    assert "if docker.io turns out to be 26.1 or newer" in part.choices[0].reason
+    assert not part.findings
+
+
 def test_all_packages_at_one_version_from_their_own_repository(node, catalog):
     part = plan_containers(node().stack(), docker("28.2.2-0ubuntu1"))
     versions = {p["name"]: p["version"] for p in part.variables[f"{ROLE}_packages"]}

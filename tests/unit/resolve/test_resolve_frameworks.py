@@ -32,6 +32,12 @@ def only(catalog, framework, **change):
     return replace(catalog, wheels=(row.model_copy(update=change),))
 
 
+def test_latest_policy_takes_the_newest_python(node):
+    part = plan_frameworks(node().stack(policy="latest"))
+    assert environments(part)["torch"]["python"] == "3.15"
+    assert "Python 3.15: the newest" in said(part, "torch")
+
+
 def test_newest_build(node):
     part = plan_frameworks(node().stack())
     assert environments(part) == {
@@ -39,7 +45,7 @@ def test_newest_build(node):
             "name": "torch",
             "framework": "torch",
             "version": "2.15.0",
-            "python": "3.15",
+            "python": "3.14",
             "requirement": "torch==2.15.0",
             "constraints": [],
             "index": "https://download.pytorch.org/whl/cu132",

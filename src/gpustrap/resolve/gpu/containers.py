@@ -97,6 +97,9 @@ def _mode(stack: Stack, engine: str, version: str) -> Mode:
     if _features(stack).get("cdi") is False:
         return Mode("runtime", feature=False, why="gpustrap_docker_daemon switches features.cdi off")
     row = next((r for r in inputs.catalog.cdi if r.spec == toolkit.cdi_spec), None)
+    if row and not version:
+        why = f"CDI, if {engine} turns out to be {row.docker_min} or newer; its version is left open"
+        return Mode("cdi", feature=False, why=why)
     spec = f"version {toolkit.cdi_spec} of the CDI spec, which toolkit {upstream(toolkit.version)} writes"
     if row is None or numbers(version) < numbers(row.docker_min):
         needs = f"{spec}, needs docker {row.docker_min}" if row else f"no docker is known to read {spec}"

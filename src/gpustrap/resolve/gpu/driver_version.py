@@ -9,6 +9,8 @@ from gpustrap.resolve.gpu.candidates import Candidate, fill
 from gpustrap.resolve.gpu.installed import Installed, is_nvidias, upstream_version
 from gpustrap.resolve.parts import Inputs
 
+ASKED = "gpustrap_driver_version asks for it"
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -37,13 +39,12 @@ def driver_version(inputs: Inputs, chosen: Candidate, *, locked: str, installed:
         installed: The node's own driver, where it is what was decided.
     """
     wish = inputs.request.driver_version
-    if wish:
+    stays = locked or (installed.package_version if installed else "")
+    if wish and upstream_version(stays) != wish:
         return _wished(inputs, chosen, wish)
-    if locked:
-        return Version(upstream_version(locked), locked, _if_newer(inputs, chosen, locked, "locked"))
-    if installed and "driver" not in inputs.upgrade:
-        words = "it is installed and fits"
-        return Version(installed.version, installed.package_version, words)
+    if stays:
+        reason = _if_newer(inputs, chosen, locked, "locked") if locked else "it is installed and fits"
+        return Version(upstream_version(stays), stays, ASKED if wish else reason)
     known = available(inputs, chosen)
     if known:
         return Version(upstream_version(known[0]), known[0], "the newest of the branch that the node's apt knows")
@@ -68,13 +69,12 @@ def ordered(version: str) -> tuple[int, ...]:
 def _wished(inputs: Inputs, chosen: Candidate, wish: str) -> Version | Problem:
     known = available(inputs, chosen)
     found = next((v for v in known if upstream_version(v) == wish), "")
-    reason = "gpustrap_driver_version asks for it"
     if found:
-        return Version(wish, found, reason)
+        return Version(wish, found, ASKED)
     if chosen.packages.version and not known:
-        return Version(wish, fill(inputs, chosen.packages.version, chosen.branch, wish), reason, from_catalog=True)
+        return Version(wish, fill(inputs, chosen.packages.version, chosen.branch, wish), ASKED, from_catalog=True)
     if inputs.offline:
-        return Version(wish, "", reason)
+        return Version(wish, "", ASKED)
     message = f"gpustrap_driver_version is {wish}: apt on the node has no such version of branch {chosen.branch.branch}"
     evidence = f"it has {', '.join(known)}" if known else ""
     remedy = "leave gpustrap_driver_version out, or take one that the node's apt has"

@@ -104,7 +104,9 @@ def _locked_python(stack: Stack, row: Wheel) -> str:
 
 
 def _python(stack: Stack, row: Wheel) -> str:
-    return _locked_python(stack, row) or row.pythons[-1]
+    """The locked one; else by policy: other packages often have no builds for the newest yet."""
+    by_policy = row.pythons[-1] if stack.inputs.request.policy == "latest" else row.pythons[-2:][0]
+    return _locked_python(stack, row) or by_policy
 
 
 def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choice) -> Reasoning:
@@ -123,11 +125,18 @@ def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choic
             f"Its CUDA {row.cuda} is newer than driver branch {branch.branch} knows ({branch.cuda}): "
             f"minor-version compatibility of CUDA {major} lets it run."
         )
-    python, newest = _python(stack, row), row.pythons[-1]
-    why = "the newest that it has a build for" if python == newest else f"locked; it has builds up to {newest}"
-    lines.append(f"Python {python}: {why}.")
+    lines.append(f"Python {_python(stack, row)}: {_python_reason(stack, row)}.")
     lines += [f"It needs {constraint} besides." for constraint in row.constraints]
     return Reasoning(item=row.framework, sentences=tuple(lines))
+
+
+def _python_reason(stack: Stack, row: Wheel) -> str:
+    newest = row.pythons[-1]
+    if _locked_python(stack, row):
+        return f"locked; it has builds up to {newest}"
+    if _python(stack, row) == newest:
+        return "the newest that it has a build for"
+    return f"one behind {newest}, the newest that it has a build for, so that other packages have builds, too"
 
 
 def _recalled(chosen: Fit) -> tuple[Finding, ...]:

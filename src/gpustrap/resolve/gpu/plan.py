@@ -48,7 +48,7 @@ def _without(inputs: Inputs) -> Part:
     """A node without GPUs is a plain server; one with AMD's alone would be a surprise to somebody."""
     amd = sorted((p for p in inputs.facts.pci if p.vendor == AMD), key=lambda p: p.address)
     if amd:
-        message = "its only GPUs are AMD's, which gpustrap cannot set up yet"
+        message = "its only GPUs are AMD's (on a board or in the processor), which gpustrap cannot set up yet"
         remedy = "set gpustrap_gpu: none to plan the node without a GPU stack"
         evidence = "\n".join(f"{p.address} {p.vendor}:{p.device}" for p in amd)
         return Part(problems=(inputs.problem("amd-not-supported", message, remedy, evidence=evidence),))
