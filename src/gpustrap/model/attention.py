@@ -152,7 +152,8 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
     if facts.nvidia.nvml_error:
         yield Finding(f"nvidia-smi: {facts.nvidia.nvml_error[:200]}", NVIDIA_LOG)
     if facts.missing_from_nvml:
-        yield Finding(f"nvidia-smi does not list what its driver holds: GPU {_some(facts.missing_from_nvml)}", NVIDIA_LOG)
+        missing = _some(facts.missing_from_nvml)
+        yield Finding(f"nvidia-smi does not list what its driver holds: GPU {missing}", NVIDIA_LOG)
 
 
 def _rights(facts: Facts) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from gpustrap.model.lock import LockedRepository
 from gpustrap.model.urls import without_credentials
 from gpustrap.resolve.docker_networks import address_pools
 from gpustrap.resolve.docker_packages import ENGINE, docker_origin, docker_packages, docker_upstream
-from gpustrap.resolve.gpu.repository import locked
 from gpustrap.resolve.parts import Inputs, Part
+from gpustrap.resolve.repository import locked
 
 
 def plan_docker(inputs: Inputs) -> Part:

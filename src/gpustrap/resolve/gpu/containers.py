@@ -8,9 +8,9 @@ from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.docker_packages import ENGINE
 from gpustrap.resolve.gpu.packages import known_to_all, listed, locked_versions, numbers, or_newer, upstream
-from gpustrap.resolve.gpu.repository import locked, variables
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
+from gpustrap.resolve.repository import locked, variables
 
 ROLE = "nvidia_container_toolkit"
 ITEM = "container-toolkit"

@@ -11,9 +11,9 @@ from gpustrap.resolve.gpu import cuda_words as words
 from gpustrap.resolve.gpu.cuda_fit import Fit, fits, toolkit_package
 from gpustrap.resolve.gpu.libraries import LibraryName, plan_library
 from gpustrap.resolve.gpu.packages import installed, known, listed, locked_versions, or_newer
-from gpustrap.resolve.gpu.repository import locked, variables
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
+from gpustrap.resolve.repository import locked, variables
 
 ROLE = "cuda_toolkit"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpustrap.errors import Problem
 from gpustrap.model.lock import LockedRepository
+from gpustrap.resolve import repository
 from gpustrap.resolve.gpu import driver_words as words
-from gpustrap.resolve.gpu import repository
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, candidates, fill, kernel_packages
 from gpustrap.resolve.gpu.driver_refusal import refuse
