@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_validator
 
 NUMBER_LIMIT = 2**64  # no count, size or time of a real machine is larger
+NUMBERS = (int, float)
 DEPTH_LIMIT = 8  # of dictionaries and lists in each other; what we ask for is flatter
 
 
@@ -30,7 +31,8 @@ class FromNode(BaseModel):
         """Look before pydantic does, which overflows on some, and after, as it makes numbers of texts."""
         _refuse_beyond_reckoning(value)
         read = validate(value)
-        _refuse_beyond_reckoning(read)
+        if read is not value:
+            _refuse_beyond_reckoning(read)
         return read
 
 
@@ -43,15 +45,16 @@ def _refuse_beyond_reckoning(value: Any) -> None:  # noqa: ANN401 - whatever JSO
     level = [value]
     for _ in range(DEPTH_LIMIT):
         level = [other for other in level if type(other) is not str]  # most of facts is text, and text is never beyond
+        if not level:
+            return
         for number in level:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError("a number is infinite or none")
-            if isinstance(number, int | float) and abs(number) >= NUMBER_LIMIT:
+            if isinstance(number, NUMBERS) and abs(number) >= NUMBER_LIMIT:
                 raise ValueError("a number is larger than any machine's")
         level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return
-    raise ValueError("lists and dictionaries are nested too deep")
+    if level:
+        raise ValueError("lists and dictionaries are nested too deep")
 
 
 def _inside(value: Any) -> Iterable[Any]:  # noqa: ANN401 - whatever JSON holds

@@ -56,7 +56,8 @@ def candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ..
 
 def all_candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate, ...]:
     """Every driver there is for the node's distribution, each with what rules it out."""
-    limits = tuple(limits_of(gpu, inputs.facts.os.architecture) for gpu in gpus)
+    kinds = {(gpu.pci.device, gpu.pci.subsystem_device): gpu for gpu in gpus}.values()
+    limits = tuple(limits_of(gpu, inputs.facts.os.architecture) for gpu in kinds)
     needs = fabric_needs(inputs.facts, gpus)
     return tuple(_judged(inputs, limits, needs, branch, row) for branch, row in _offered(inputs))
 

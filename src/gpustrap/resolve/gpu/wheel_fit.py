@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from gpustrap.catalog.schema_stack import Wheel
 from gpustrap.resolve.gpu.boards import NodeGpu, capability, counted
@@ -58,6 +59,7 @@ def best(judged: tuple[Fit, ...]) -> Fit | None:
     return next((fit for fit in possible if fit.row.confidence == "verified"), next(iter(possible), None))
 
 
+@cache
 def runs_on(compute: tuple[str, ...], wanted: str) -> bool:
     """Whether machine code for some compute capabilities runs on another: same major, and no newer minor."""
     major, minor = capability(wanted)
