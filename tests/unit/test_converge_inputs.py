@@ -12,7 +12,7 @@ import pytest
 
 from gpustrap.converge import session
 from gpustrap.converge.preflight import MIN_FREE_BYTES, MIN_FREE_INODES, preflight
-from gpustrap.converge.session import Target, connection_variables, private_directory
+from gpustrap.converge.session import PLANNING_TAG, Settings, Target, connection_variables, private_directory
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import CpuFacts, Facts, FilesystemFacts, KernelFacts, LockHolder, OsFacts, PackageManagerFacts
 from gpustrap.model.lock import NodeLock
@@ -57,6 +57,12 @@ def test_all_ssh_arguments_once_the_users_before_ours() -> None:
     assert words[words.index("-i") + 1] == "/home/u/.ssh/k"
     assert found["ansible_ssh_common_args"] == found["ansible_ssh_extra_args"] == ""
     assert found["ansible_ssh_private_key_file"] == "/my site/id"
+
+
+def test_a_run_never_plans_on_the_way_even_where_the_lock_lost_a_node(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "site.yml", (tmp_path / "inventory",), (), tmp_path / "known_hosts")
+    words = session._arguments(tmp_path, settings)
+    assert words[words.index("--skip-tags") + 1] == PLANNING_TAG
 
 
 def test_a_connection_that_does_not_end_keeps_nothing_else_from_ending(
