@@ -23,7 +23,7 @@ class Candidate:
 
     Attributes:
         unfit: Why it cannot be, as the end of a sentence; empty where it can.
-        by: What rules it out: ``gpus``, ``request`` or ``machine``.
+        by: What rules it out: ``gpus``, ``request``, ``fabric`` or ``machine``.
     """
 
     branch: DriverBranch
@@ -80,7 +80,7 @@ def _judged(
     judgements = (
         ("gpus", by_gpus),
         ("request", _by_request(inputs, branch, row)),
-        ("machine", _by_fabric(needs, row)),
+        ("fabric", _by_fabric(needs, row)),
         ("machine", _by_machine(inputs, row, branch)),
     )
     by, unfit = next(((by, unfit) for by, unfit in judgements if unfit), ("", ""))

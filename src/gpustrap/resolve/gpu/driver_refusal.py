@@ -25,14 +25,16 @@ def refuse(inputs: Inputs, gpus: tuple[NodeGpu, ...], every: tuple[Candidate, ..
         return _incompatible(inputs, limits, evidence)
     fit_gpus = [c for c in every if c.by != "gpus"]
     if not fit_gpus:
-        return _not_here(inputs, evidence)
+        return _not_here(inputs, limits, evidence)
     fit_request = [c for c in fit_gpus if c.by != "request"]
     if not fit_request:
         return _request(inputs, fit_gpus, evidence)
     if all(c.unfit for c in fit_request):
         why = "\n".join(dict.fromkeys(f"{c.words}: {c.unfit}" for c in fit_request))
         message = "the drivers that fit its GPUs cannot be installed on this machine"
-        remedy = "boot a kernel of the distribution, or set gpustrap_driver_origin: nvidia"
+        remedy = _other_system(inputs, limits)
+        if any(c.by == "machine" and c.packages.module == "prebuilt" for c in fit_request):
+            remedy = "boot a kernel of the distribution, or set gpustrap_driver_origin: nvidia"
         return inputs.problem("driver-unavailable", message, remedy, evidence=f"{evidence}\n{why}")
     return _unverified(inputs, [c for c in fit_request if not c.unfit], evidence)
 
@@ -64,10 +66,29 @@ def _incompatible(inputs: Inputs, limits: tuple[Limits, ...], evidence: str) -> 
     return inputs.problem("gpus-incompatible", message, remedy, evidence=evidence)
 
 
-def _not_here(inputs: Inputs, evidence: str) -> Problem:
+def _not_here(inputs: Inputs, limits: tuple[Limits, ...], evidence: str) -> Problem:
     message = f"no driver for its GPUs is known on {inputs.distro.name}"
-    remedy = f"install a distribution that has one on {inputs.name}: gpustrap catalog show packages"
-    return inputs.problem("driver-unavailable", message, remedy, evidence=evidence)
+    return inputs.problem("driver-unavailable", message, _other_system(inputs, limits), evidence=evidence)
+
+
+def _other_system(inputs: Inputs, limits: tuple[Limits, ...]) -> str:
+    """The way out where another distribution has a driver for these GPUs on such a machine, or none has."""
+    catalog, machine = inputs.catalog, inputs.facts.os.architecture
+    keys = {
+        key
+        for row in catalog.driver_packages
+        if catalog.repository(row.repository, machine)
+        and any(
+            not any(limit.against(branch, row.flavour) for limit in limits)
+            for branch in map(catalog.driver, row.branches)
+            if branch
+        )
+        for key in row.distros
+    }
+    names = [distro.name for distro in catalog.distros if distro.key in keys - {inputs.distro.key}]
+    if names:
+        return f"install a distribution that has one on {inputs.name}: {' or '.join(names)}"
+    return "take the cards out, or set gpustrap_gpu: none to plan the node without a GPU stack"
 
 
 def _request(inputs: Inputs, fit_gpus: list[Candidate], evidence: str) -> Problem:

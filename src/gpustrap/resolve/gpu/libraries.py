@@ -114,7 +114,7 @@ def _none(item: LibraryName, major: str, lines: list[str]) -> Library:
         severity="warning",
         subject=title,
         message=f"none is planned: {reason}",
-        evidence="\n".join(lines),
+        evidence="\n".join(lines) or f"catalog: libraries has no {title} for CUDA {major} at all",
         advice=f"set gpustrap_{item}: false if nothing needs it; frameworks bring their own",
     )
     choice = Choice(item=item, value="none", reason=reason, source="catalog: libraries")
