@@ -28,7 +28,7 @@ from gpustrap.resolve.plan import plan_node
 from gpustrap.site.lockfile import dump_lock
 
 CATALOG = load_catalog()
-EXAMPLES = [80, pytest.param(1000, marks=pytest.mark.slow)]
+EXAMPLES = [60, pytest.param(500, marks=pytest.mark.slow)]
 BOARDS = sorted((i, g.subsystem, g.compute_capability) for g in CATALOG.gpus for i in g.ids)
 GRACE_HOPPER = {"2342", "2348"}
 FLOORS = {"8.9": 525, "9.0": 525, "10.0": 570, "12.0": 570, "10.3": 580, "12.1": 580, "10.7": 615}
