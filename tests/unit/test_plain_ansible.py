@@ -13,9 +13,12 @@ import pytest
 import yaml
 
 from gpustrap.catalog.loader import load_catalog
+from gpustrap.commands.inspect import packages_of_plan
+from gpustrap.commands.plain_ansible import questions
 from gpustrap.content import ansible_config, content_root
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock, NodeLock
+from gpustrap.model.node import Endpoint, Node
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.resolve.plan import plan_node
@@ -145,6 +148,12 @@ def test_roles_see_the_same_whoever_planned(made: tuple[Path, str], name: str) -
     seen = json.loads(lock)
     assert set(seen.pop("gpustrap_roles")) == set(answer["roles"])
     assert json.dumps(flat, sort_keys=True) == json.dumps(seen, sort_keys=True)
+
+
+def test_a_node_is_asked_what_gpustrap_plan_asks() -> None:
+    request = Request(packages=("htop", "docker.io"))
+    asked = packages_of_plan(load_catalog())(Node(Endpoint("n1", "n1"), (), request))
+    assert questions(request) == asked
 
 
 def test_pending_roles_choices_and_findings_are_those_of_the_lock(made: tuple[Path, str]) -> None:
