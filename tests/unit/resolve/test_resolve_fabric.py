@@ -11,6 +11,8 @@ RTX_3090, H100_SXM5, B200, GB200 = "2204", "2330", "2901", "2941"
 ARCHIVE = "http://archive.ubuntu.com/ubuntu noble/multiverse"
 NVIDIAS = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64"
 
+ROLE = "nvidia_fabric_manager"
+
 
 def archive(version):
     return dict.fromkeys(("libnvidia-nscq-580", "nvidia-fabricmanager-580"), (f"{version}-0ubuntu0.24.04.1",))
@@ -47,7 +49,7 @@ def test_exact_version_is_found_among_older_and_newer_ones(node):
     ("theirs", "way"),
     [
         ("580.173.02", "set gpustrap_driver_version: 580.173.02"),
-        ("580.200.01", "gpustrap plan --upgrade driver"),
+        ("580.200.01", "gpustrap plan --upgrade --only driver"),
         ("595.71.05", "apt-get update"),
     ],
 )
@@ -58,6 +60,14 @@ def test_another_version_only_is_refused(node, theirs, way):
     assert theirs in part.problems[0].message
     assert way in part.problems[0].remedy
     assert part.variables is None
+
+
+def test_locked_one_stays_with_its_driver_when_the_archive_has_moved_on(node):
+    first = plan_fabric(node(gpus=[H100_SXM5], switches=4, can_have=archive("580.178.04")).stack())
+    later = node(gpus=[H100_SXM5], switches=4, can_have=archive("580.200.01")).again(ROLE, first)
+    assert packages(plan_fabric(later.stack())) == packages(first)
+    upgraded = later.again(ROLE, first, upgrade=["driver"], version="580.200.01")
+    assert set(packages(plan_fabric(upgraded.stack())).values()) == {"580.200.01-0ubuntu0.24.04.1"}
 
 
 def test_installed_one_of_the_right_version_will_do(node):

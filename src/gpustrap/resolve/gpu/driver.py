@@ -9,7 +9,7 @@ from gpustrap.model.lock import LockedRepository
 from gpustrap.resolve import repository
 from gpustrap.resolve.gpu import driver_words as words
 from gpustrap.resolve.gpu.boards import NodeGpu
-from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, candidates, fill, kernel_packages
+from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, fill, kernel_packages
 from gpustrap.resolve.gpu.driver_refusal import refuse
 from gpustrap.resolve.gpu.driver_version import driver_version
 from gpustrap.resolve.gpu.installed import Installed, installed_driver
@@ -31,14 +31,15 @@ def plan_driver(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Part, Driver
     """
     if not all(gpu.architectures for gpu in gpus):
         return Part(), None  # the look at the node refuses a GPU of which nothing is known
-    fitting = candidates(inputs, gpus)
+    every = all_candidates(inputs, gpus)
+    fitting = tuple(c for c in every if not c.unfit)
     installed = installed_driver(inputs.facts, inputs.request.nvidia_repository)
     locked = _locked(inputs, fitting)
     kept = None if "driver" in inputs.upgrade else _kept(inputs, fitting, installed)
     ranked = sorted((c for c in fitting if _by_itself(inputs, c)), key=lambda c: rank(inputs, c))
     chosen = locked or kept or next(iter(ranked), None)
     if chosen is None:
-        return Part(problems=(refuse(inputs, gpus, all_candidates(inputs, gpus)),)), None
+        return Part(problems=(refuse(inputs, gpus, every),)), None
     locked_version = str(inputs.kept(ROLE, "nvidia_driver_package_version") or "") if locked else ""
     version = driver_version(inputs, chosen, locked=locked_version, installed=installed if chosen is kept else None)
     if isinstance(version, Problem):
@@ -50,7 +51,7 @@ def plan_driver(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Part, Driver
         choices=words.choices(inputs, chosen, version, why),
         variables=_variables(inputs, driver, installed if stays else None),
         findings=words.findings(chosen, version),
-        reasoning=(words.reasoning(inputs, gpus, chosen, version, why),),
+        reasoning=(words.reasoning(inputs, gpus, every, chosen=chosen, version=version, why=why),),
         repositories=_repositories(inputs, chosen),
         disk=() if stays else (("/usr", chosen.packages.size),),
     )

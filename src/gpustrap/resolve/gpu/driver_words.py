@@ -7,7 +7,7 @@ from typing import Literal
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.gpu.boards import NodeGpu
-from gpustrap.resolve.gpu.candidates import Candidate, all_candidates
+from gpustrap.resolve.gpu.candidates import Candidate
 from gpustrap.resolve.gpu.driver_version import Version
 from gpustrap.resolve.gpu.limits import limits_of
 from gpustrap.resolve.parts import Inputs
@@ -106,7 +106,15 @@ def findings(chosen: Candidate, version: Version) -> tuple[Finding, ...]:
     )
 
 
-def reasoning(inputs: Inputs, gpus: tuple[NodeGpu, ...], chosen: Candidate, version: Version, why: str) -> Reasoning:
+def reasoning(
+    inputs: Inputs,
+    gpus: tuple[NodeGpu, ...],
+    every: tuple[Candidate, ...],
+    *,
+    chosen: Candidate,
+    version: Version,
+    why: str,
+) -> Reasoning:
     """What each GPU takes, what was ruled out and by what, what else would do, and what was chosen."""
     lines = []
     for name in dict.fromkeys(gpu.name for gpu in gpus):
@@ -114,7 +122,6 @@ def reasoning(inputs: Inputs, gpus: tuple[NodeGpu, ...], chosen: Candidate, vers
         kinds = " or ".join(dict.fromkeys(a.name for a in gpu.architectures))
         lines.append(f"{name} ({kinds}) takes {limits_of(gpu, inputs.facts.os.architecture).words} ({gpu.row}).")
     passed: dict[str, list[str]] = {}
-    every = all_candidates(inputs, gpus)
     for candidate in every:
         if candidate.unfit:
             passed.setdefault(candidate.unfit, []).append(candidate.branch.branch + " " + candidate.packages.flavour)

@@ -10,10 +10,11 @@ from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.candidates import fill
 from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
 from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
-from gpustrap.resolve.gpu.packages import known, listed, numbers
+from gpustrap.resolve.gpu.packages import known, listed, locked_versions, numbers
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Part
 
+ROLE = "nvidia_fabric_manager"
 ITEM = "fabric-manager"
 # The subnet manager has none of its own: the fabric manager's starts it.
 SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
@@ -56,8 +57,8 @@ def plan_fabric(stack: Stack) -> Part:
     return Part(
         choices=(choice,),
         variables={
-            "nvidia_fabric_manager_packages": listed(versions),
-            "nvidia_fabric_manager_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
+            f"{ROLE}_packages": listed(versions),
+            f"{ROLE}_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
         },
         findings=_subnet_findings(stack) if "subnet manager" in needs.kinds else (),
         reasoning=(Reasoning(item=ITEM, sentences=lines),),
@@ -118,7 +119,8 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
         return ""
     here = _available(stack, name)
     there = inputs.facts.package_manager.packages.get(name, "")
-    found = next((version for version in (there, *here) if upstream_version(version) == driver.version), "")
+    lock = locked_versions(inputs, "driver", ROLE).get(name, "")  # it moves with the driver, never alone
+    found = next((version for version in (lock, there, *here) if upstream_version(version) == driver.version), "")
     if found:
         return found
     if here:
@@ -139,7 +141,7 @@ def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     again = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     same = next((v for v in map(upstream_version, here) if v.partition(".")[0] == driver.branch.branch), "")
     if numbers(same) > numbers(driver.version) and not inputs.request.driver_version:
-        remedy = "gpustrap plan --upgrade driver, which takes the newest of both"
+        remedy = "gpustrap plan --upgrade --only driver, which takes the newest of both"
     elif same:
         remedy = f"set gpustrap_driver_version: {same}, so that both are the same; or {again}"
     else:
