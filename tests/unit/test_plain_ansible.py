@@ -205,5 +205,7 @@ def test_without_gpustrap_ansible_says_what_to_install(made: tuple[Path, str], t
     words = ("-i", "hosts.yml", "play.yml", "-e", "out=none", "-l", "bare", "-vvv")
     done = ansible(made[0], *words, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
-    assert f"{sys.executable} -m pip install {content_root()}" in done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert f"Next: {Path(sys.executable).parent}/python" in said  # python or python3: as the scripts there begin
+    assert f" -m pip install {content_root()}" in said
     assert "Traceback" not in done.stdout + done.stderr
