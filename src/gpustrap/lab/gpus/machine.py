@@ -1,0 +1,251 @@
+"""A simulated machine: its boards, the driver that runs on it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+UUIDS = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562's name space for OIDs, no one's GPUs
+# Faults of the whole machine, and of one GPU with the value they have unless told otherwise.
+MACHINE_FAULTS = {"version-mismatch": "535.309.01", "nvml-error": "999"}
+GPU_FAULTS = {
+    "lost": "",
+    "missing": "",
+    "xid": "79",
+    "ecc-corrected": "12",
+    "ecc-uncorrected": "1",
+    "ecc-pending": "",
+    "remap-pending": "",
+    "remap-failed": "",
+    "retired-pending": "",
+    "hot": "",
+    "throttled": "",
+    "narrow": "8",
+    "slow-link": "1",
+    "mig": "",
+    "hung": "",
+    "err": "fan,power_draw",
+    "bars-unassigned": "",
+}
+
+
+class GpuError(ValueError):
+    """What was asked for does not exist in simulated hardware."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A row of boards.yml; ``data`` holds the rest of its columns."""
+
+    key: str
+    data: dict[str, Any]
+
+    @property
+    def architecture(self) -> str:
+        """As NVML names it."""
+        return str(self.data["architecture"])
+
+    def can(self, feature: str) -> bool:
+        """Whether the board has ``ecc``, ``mig``, ``remaps_rows``, ``retires_pages``, ``nvlink`` or ``serial``."""
+        return bool(self.data.get(feature))
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A board in a slot.
+
+    Attributes:
+        address: PCI address as sysfs spells it.
+        width: Lanes that the slot gives it.
+        switch: Whether a PCIe switch is between it and the processor.
+    """
+
+    board: Board
+    address: str
+    uuid: str
+    width: int
+    numa: int
+    switch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NvSwitches:
+    """The NVSwitches of a machine: PCI bridges of class 0680."""
+
+    device: str
+    subsystem: str
+    addresses: tuple[str, ...]
+    gen: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The driver as it runs.
+
+    Attributes:
+        module: Version of the loaded kernel module; empty where none is.
+        library: Version of the user-space libraries.
+        cuda: What the library brings, ``13.0``.
+        flavour: ``open`` or ``proprietary``.
+    """
+
+    module: str
+    library: str
+    cuda: str
+    flavour: str
+
+    @property
+    def branch(self) -> int:
+        """Of the library, which nvidia-smi and NVML come with."""
+        return int(self.library.split(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong.
+
+    Attributes:
+        kind: One of `MACHINE_FAULTS` or `GPU_FAULTS`.
+        gpu: The GPU by its number in the profile; -1 for the machine.
+        value: How much, which code, which value; the kind's own where empty.
+    """
+
+    kind: str
+    gpu: int = -1
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A profile with a driver and faults."""
+
+    profile: str
+    seed: str
+    gpus: tuple[Gpu, ...]
+    nvswitches: NvSwitches | None
+    driver: Driver | None
+    faults: tuple[Fault, ...] = ()
+
+    def fault(self, kind: str, gpu: int = -1) -> str | None:
+        """The value of a fault that is there."""
+        for fault in self.faults:
+            if (fault.kind, fault.gpu) == (kind, gpu):
+                return fault.value
+        return None
+
+    def present(self) -> tuple[tuple[int, Gpu], ...]:
+        """The GPUs on the PCI bus, with their numbers in the profile."""
+        return tuple((at, gpu) for at, gpu in enumerate(self.gpus) if self.fault("missing", at) is None)
+
+    def bound(self) -> tuple[tuple[int, Gpu], ...]:
+        """The GPUs that the loaded module drives: those that NVML lists."""
+        driver = self.driver
+        if driver is None or not driver.module:
+            return ()
+        branch = int(driver.module.split(".")[0])
+        return tuple((at, gpu) for at, gpu in self.present() if drives(gpu.board, branch, driver.flavour))
+
+
+@cache
+def data(name: str) -> dict[str, Any]:
+    """One of our data files."""
+    found = yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise TypeError(f"{name}.yml is no mapping")
+    return found
+
+
+def profiles() -> tuple[str, ...]:
+    """The names of the profiles."""
+    return tuple(data("profiles"))
+
+
+def drives(board: Board, branch: int, flavour: str) -> bool:
+    """Whether the module of a branch binds a board."""
+    row = data("drivers")["architectures"][board.architecture]
+    return bool(row["first"] <= branch <= row.get("last", 9999) and row[flavour])
+
+
+def driver(branch: str | None = None, flavour: str = "open") -> Driver:
+    """A driver of a branch, as it is after a reboot: module and library agree.
+
+    Raises:
+        GpuError: There is no such branch or flavour.
+    """
+    rows = data("drivers")
+    row = rows["branches"].get(branch or rows["default"])
+    if row is None:
+        raise GpuError(f"no driver branch {branch}: {', '.join(rows['branches'])}")
+    version = str(row["version"])
+    if flavour not in ("open", "proprietary") or (
+        flavour == "proprietary" and int(version.split(".", maxsplit=1)[0]) > rows["last_proprietary"]
+    ):
+        raise GpuError(f"branch {branch} has no {flavour} modules")
+    return Driver(version, version, str(row["cuda"]), flavour)
+
+
+def machine(profile: str, running: Driver | None = None, seed: str = "lab") -> Machine:
+    """A healthy machine.
+
+    Args:
+        profile: One of `profiles`.
+        running: None for a machine without a driver.
+        seed: Makes the UUIDs and serial numbers of two machines differ.
+
+    Raises:
+        GpuError: There is no such profile.
+    """
+    row = data("profiles").get(profile)
+    if row is None:
+        raise GpuError(f"no GPU profile {profile}: {', '.join(profiles())}")
+    gpus = tuple(_gpu(slot, seed) for slot in row["gpus"])
+    switches = row.get("nvswitches")
+    found = switches and NvSwitches(
+        switches["device"],
+        switches["subsystem"],
+        tuple(f"0000:{bus}:00.0" for bus in switches["buses"]),
+        switches["gen"],
+        switches["width"],
+    )
+    return Machine(profile, seed, gpus, found or None, running)
+
+
+def _gpu(slot: dict[str, Any], seed: str) -> Gpu:
+    board = Board(slot["board"], data("boards")[slot["board"]])
+    address = f"0000:{slot['bus']}:{slot.get('slot', '00')}.0"
+    name = f"GPU-{uuid.uuid5(UUIDS, f'{seed}/{address}')}"
+    width = min(slot.get("width", 16), board.data["width"])
+    return Gpu(board, address, name, width, slot.get("numa", -1), slot.get("switch", False))
+
+
+def inject(there: Machine, fault: Fault) -> Machine:
+    """The machine with one more fault; the same kind on the same GPU is replaced.
+
+    Raises:
+        GpuError: There is no such fault or GPU, or the board cannot have it.
+    """
+    known = MACHINE_FAULTS if fault.gpu < 0 else GPU_FAULTS
+    if fault.kind not in known:
+        raise GpuError(f"no fault {fault.kind} of {'a machine' if fault.gpu < 0 else 'a GPU'}: {', '.join(known)}")
+    if fault.gpu >= len(there.gpus):
+        raise GpuError(f"{there.profile} has no GPU {fault.gpu}")
+    needs = {"remap": "remaps_rows", "retired": "retires_pages"}.get(fault.kind.split("-")[0], fault.kind.split("-")[0])
+    if needs in ("ecc", "mig", "remaps_rows", "retires_pages") and not there.gpus[fault.gpu].board.can(needs):
+        raise GpuError(f"{there.gpus[fault.gpu].board.data['name']} cannot have {fault.kind}")
+    filled = replace(fault, value=fault.value or known[fault.kind])
+    return replace(there, faults=(*clear(there, fault.kind, fault.gpu).faults, filled))
+
+
+def clear(there: Machine, kind: str | None = None, gpu: int | None = None) -> Machine:
+    """The machine without the faults of a kind, of a GPU, or without any."""
+    return replace(
+        there,
+        faults=tuple(one for one in there.faults if kind not in (None, one.kind) or gpu not in (None, one.gpu)),
+    )
