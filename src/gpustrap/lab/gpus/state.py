@@ -179,7 +179,7 @@ def _memory(gpu: Gpu) -> dict[str, object]:
     if board.can("mig"):
         found |= {"mig": 0, "mig_pending": 0}
     if board.can("nvlink"):
-        found |= {"fabric": "Completed"}
+        found |= {"fabric": "Completed", "nvlinks": 18}
     return found
 
 
@@ -207,7 +207,7 @@ def _effect(fault: Fault, gpu: Gpu) -> dict[str, object]:
         "throttled": {"reasons": HW_SLOWDOWN | POWER_BRAKE, "clock_graphics": row["clocks"]["idle"]},
         "narrow": {"width": value},
         "slow-link": {"gen": value},
-        "mig": {"mig": 1, "mig_pending": 1},
+        "mig": {"mig": 1, "mig_pending": 1, "util": "!3", "util_memory": "!3"},
     }
     if kind == "hot":
         return _hot(value, row["temperature"])

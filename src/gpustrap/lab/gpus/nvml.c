@@ -1,0 +1,346 @@
+/* A stand-in for libnvidia-ml.so.1: answers from the state file of a simulated machine, read anew at every call.
+ *
+ * Names, types and return codes are those of NVIDIA's public header nvml.h, as nvidia-ml-py declares them. What is
+ * not here is a weak stub that answers NVML_ERROR_NOT_SUPPORTED (stubs.c, generated at build time).
+ * The file has key=value lines; a value !N is the return code N. See state.py.
+ */
+#include "nvml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define DEVICES 64
+
+static struct { int index; } devices[DEVICES];
+static int users;
+
+/* Copies the value of a key; index -1 is the machine. */
+static nvmlReturn_t lookup(int index, const char *key, char *value, size_t size)
+{
+    const char *path = getenv("LAB_GPU_STATE");
+    char line[LINE], wanted[LINE];
+    nvmlReturn_t ret = NOT_SUPPORTED;
+    FILE *file = fopen(path ? path : "/run/lab-gpu/state", "re");
+    size_t length;
+
+    if (!file)
+        return DRIVER_NOT_LOADED;
+    if (index < 0)
+        length = (size_t)snprintf(wanted, sizeof wanted, "%s=", key);
+    else
+        length = (size_t)snprintf(wanted, sizeof wanted, "%d.%s=", index, key);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, wanted, length))
+            continue;
+        line[strcspn(line, "\n")] = 0;
+        if (line[length] == '!')
+            ret = atoi(line + length + 1);
+        else if (strlen(line + length) >= size)
+            ret = INSUFFICIENT_SIZE;
+        else {
+            strcpy(value, line + length);
+            ret = SUCCESS;
+        }
+        break;
+    }
+    fclose(file);
+    return ret;
+}
+
+static int machine_number(const char *key)
+{
+    char value[LINE];
+    return lookup(-1, key, value, sizeof value) == SUCCESS ? atoi(value) : 0;
+}
+
+nvmlReturn_t reach(nvmlDevice_t device)
+{
+    char value[LINE];
+
+    if (!users)
+        return UNINITIALIZED;
+    if (!device || device->index < 0 || device->index >= machine_number("count"))
+        return INVALID_ARGUMENT;
+    while (lookup(device->index, "hang", value, sizeof value) == SUCCESS)
+        sleep(1);
+    if (lookup(device->index, "return", value, sizeof value) == SUCCESS)
+        return atoi(value);
+    return SUCCESS;
+}
+
+nvmlReturn_t text(nvmlDevice_t device, const char *key, char *value, size_t size)
+{
+    nvmlReturn_t ret = reach(device);
+    if (ret != SUCCESS)
+        return ret;
+    return value ? lookup(device->index, key, value, size) : INVALID_ARGUMENT;
+}
+
+nvmlReturn_t big(nvmlDevice_t device, const char *key, ull *value)
+{
+    char words[LINE];
+    nvmlReturn_t ret = text(device, key, words, sizeof words);
+    if (ret == SUCCESS && value)
+        *value = strtoull(words, NULL, 0);
+    return ret;
+}
+
+nvmlReturn_t number(nvmlDevice_t device, const char *key, uint *value)
+{
+    char words[LINE];
+    nvmlReturn_t ret = text(device, key, words, sizeof words);
+    if (ret == SUCCESS && value)
+        *value = (uint)strtol(words, NULL, 0);
+    return ret;
+}
+
+/* --- the library and the system --- */
+
+API nvmlReturn_t nvmlInitWithFlags(uint flags)
+{
+    char module[LINE] = "", library[LINE] = "", value[LINE];
+    nvmlReturn_t ret;
+
+    (void)flags;
+    ret = lookup(-1, "init", value, sizeof value);
+    if (ret != SUCCESS && ret != NOT_SUPPORTED)
+        return ret;
+    lookup(-1, "module", module, sizeof module);
+    lookup(-1, "library", library, sizeof library);
+    if (!*module)
+        return DRIVER_NOT_LOADED;
+    if (strcmp(module, library))
+        return LIB_RM_VERSION_MISMATCH;
+    users++;
+    return SUCCESS;
+}
+API nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+API nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
+API nvmlReturn_t nvmlShutdown(void) { return users ? (users--, SUCCESS) : UNINITIALIZED; }
+
+API const char *nvmlErrorString(nvmlReturn_t code)
+{
+    switch (code) {
+    case SUCCESS: return "Success";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case 4: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case 10: return "Timeout";
+    case 13: return "Function Not Found";
+    case 15: return "GPU is lost";
+    case 16: return "GPU requires reset";
+    case LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
+    case 19: return "In use by another client";
+    default: return "Unknown Error";
+    }
+}
+
+#define SYSTEM_TEXT(name, key) \
+    API nvmlReturn_t name(char *value, uint size) { return users ? lookup(-1, key, value, size) : UNINITIALIZED; }
+SYSTEM_TEXT(nvmlSystemGetDriverVersion, "module")
+
+static nvmlReturn_t cuda(int *value)
+{
+    char words[LINE];
+    nvmlReturn_t ret = lookup(-1, "cuda", words, sizeof words);
+    char *dot = strchr(words, '.');
+    if (ret == SUCCESS)
+        *value = atoi(words) * 1000 + (dot ? atoi(dot + 1) * 10 : 0);
+    return ret;
+}
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *value) { return cuda(value); }
+API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *value) { return cuda(value); }
+API nvmlReturn_t nvmlSystemGetNVMLVersion(char *value, uint size)
+{
+    char library[64];
+    int version = 0;
+    nvmlReturn_t ret = lookup(-1, "library", library, sizeof library);
+    if (ret == SUCCESS && cuda(&version) == SUCCESS)
+        snprintf(value, size, "%d.%s", version / 1000, library);
+    return ret;
+}
+API nvmlReturn_t nvmlUnitGetCount(uint *count) { *count = 0; return users ? SUCCESS : UNINITIALIZED; }
+API nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id)
+{
+    (void)table, (void)id;
+    return NOT_SUPPORTED;
+}
+
+/* --- handles --- */
+
+API nvmlReturn_t nvmlDeviceGetCount_v2(uint *count)
+{
+    if (!users)
+        return UNINITIALIZED;
+    *count = (uint)machine_number("count");
+    return SUCCESS;
+}
+API nvmlReturn_t nvmlDeviceGetCount(uint *count) { return nvmlDeviceGetCount_v2(count); }
+API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(uint index, nvmlDevice_t *device)
+{
+    if (index >= DEVICES)
+        return INVALID_ARGUMENT;
+    devices[index].index = (int)index;
+    *device = (nvmlDevice_t)&devices[index];
+    return reach(*device);
+}
+API nvmlReturn_t nvmlDeviceGetHandleByIndex(uint index, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+static nvmlReturn_t by_key(const char *key, const char *wanted, nvmlDevice_t *device)
+{
+    char value[LINE];
+    int index, count = machine_number("count");
+
+    if (!users)
+        return UNINITIALIZED;
+    for (index = 0; index < count && index < DEVICES; index++)
+        if (lookup(index, key, value, sizeof value) == SUCCESS) {
+            /* 0000:01:00.0 and 00000000:01:00.0 are the same */
+            size_t there = strlen(value), asked = strlen(wanted);
+            if (!strcasecmp(value, wanted) || (asked == 12 && there == 16 && !strcasecmp(value + 4, wanted)))
+                return nvmlDeviceGetHandleByIndex_v2((uint)index, device);
+        }
+    return NOT_FOUND;
+}
+API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *id, nvmlDevice_t *d) { return by_key("uuid", id, d); }
+API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *id, nvmlDevice_t *d) { return by_key("serial", id, d); }
+API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *d) { return by_key("bus_id", id, d); }
+API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, uint *index)
+{
+    nvmlReturn_t ret = reach(device);
+    if (ret == SUCCESS)
+        *index = (uint)device->index;
+    return ret;
+}
+
+/* --- values that are one line of the file --- */
+
+TEXT(nvmlDeviceGetName, "name")
+TEXT(nvmlDeviceGetUUID, "uuid")
+TEXT(nvmlDeviceGetSerial, "serial")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios")
+NUMBER(nvmlDeviceGetMinorNumber, "minor")
+NUMBER(nvmlDeviceGetBoardId, "board_id")
+NUMBER(nvmlDeviceGetPersistenceMode, "persistence")
+NUMBER(nvmlDeviceGetPowerUsage, "power_draw")
+NUMBER(nvmlDeviceGetPowerManagementLimit, "power_limit")
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_limit")
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_default")
+NUMBER(nvmlDeviceGetFanSpeed, "fan")
+NUMBER(nvmlDeviceGetPerformanceState, "pstate")
+NUMBER(nvmlDeviceGetPowerState, "pstate")
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "gen")
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "gen_max")
+NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "gen_max")
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "width")
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "width_max")
+NUMBER(nvmlDeviceGetPcieReplayCounter, "replays")
+PAIR(nvmlDeviceGetPowerManagementLimitConstraints, "power_min", "power_max")
+
+FIXED(nvmlDeviceGetComputeMode, uint, 0)
+FIXED(nvmlDeviceGetDisplayMode, uint, 0)
+FIXED(nvmlDeviceGetDisplayActive, uint, 0)
+FIXED(nvmlDeviceIsMigDeviceHandle, uint, 0)
+API nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *value)
+{
+    return text(device, "gsp", value, 64);
+}
+
+/* --- values with a shape --- */
+
+static int position(const char *const *names, const char *name)
+{
+    int at;
+    for (at = 0; names[at]; at++)
+        if (*names[at] && !strcmp(names[at], name))
+            return at;
+    return -1;
+}
+API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, uint *brand)
+{
+    static const char *const names[] = {"Unknown", "Quadro", "Tesla", "NVS", "GRID", "GeForce", "Titan",
+                                        "", "", "", "", "", "QuadroRTX", "NvidiaRTX", "NVIDIA", NULL};
+    char value[LINE];
+    nvmlReturn_t ret = text(device, "brand", value, sizeof value);
+    if (ret == SUCCESS)
+        *brand = (uint)position(names, value);
+    return ret;
+}
+API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, uint *architecture)
+{
+    static const char *const names[] = {"", "", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere",
+                                        "Ada Lovelace", "Hopper", "Blackwell", NULL};
+    char value[LINE];
+    nvmlReturn_t ret = text(device, "architecture", value, sizeof value);
+    if (ret == SUCCESS)
+        *architecture = (uint)position(names, value);
+    return ret;
+}
+API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+    char value[LINE];
+    nvmlReturn_t ret = text(device, "compute", value, sizeof value);
+    return ret == SUCCESS && sscanf(value, "%d.%d", major, minor) != 2 ? UNKNOWN : ret;
+}
+
+typedef struct { ull total, free, used; } memory_t;
+typedef struct { uint version; ull total, reserved, free, used; } memory_v2_t;
+API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, memory_v2_t *memory)
+{
+    ull total = 0, reserved = 0, used = 0;
+    nvmlReturn_t ret = big(device, "memory_total", &total);
+    if (ret == SUCCESS)
+        ret = big(device, "memory_reserved", &reserved);
+    if (ret == SUCCESS)
+        ret = big(device, "memory_used", &used);
+    memory->total = MIB(total), memory->reserved = MIB(reserved), memory->used = MIB(used);
+    memory->free = MIB(total - reserved - used);
+    return ret;
+}
+/* the first version counts what is reserved as used */
+API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, memory_t *memory)
+{
+    memory_v2_t whole;
+    nvmlReturn_t ret = nvmlDeviceGetMemoryInfo_v2(device, &whole);
+    memory->total = whole.total, memory->free = whole.free, memory->used = whole.used + whole.reserved;
+    return ret;
+}
+API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, memory_t *memory)
+{
+    ull total = 0, used = 0;
+    nvmlReturn_t ret = big(device, "bar1_total", &total);
+    if (ret == SUCCESS)
+        ret = big(device, "bar1_used", &used);
+    memory->total = MIB(total), memory->used = MIB(used), memory->free = MIB(total - used);
+    return ret;
+}
+
+typedef struct { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
+API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, pci_t *pci)
+{
+    nvmlReturn_t ret = text(device, "bus_id", pci->bus_id, sizeof pci->bus_id);
+    if (ret != SUCCESS)
+        return ret;
+    snprintf(pci->legacy, sizeof pci->legacy, "%s", pci->bus_id + 4);
+    if (sscanf(pci->bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device) != 3)
+        return UNKNOWN;
+    ret = number(device, "device_id", &pci->id);
+    return ret == SUCCESS ? number(device, "subsystem_id", &pci->subsystem) : ret;
+}
+
+typedef struct { uint gpu, memory; } utilization_t;
+API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, utilization_t *rates)
+{
+    nvmlReturn_t ret = number(device, "util", &rates->gpu);
+    return ret == SUCCESS ? number(device, "util_memory", &rates->memory) : ret;
+}

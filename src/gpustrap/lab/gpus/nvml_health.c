@@ -1,0 +1,241 @@
+/* The part of the stand-in for libnvidia-ml.so.1 that tells how a GPU is: heat, clocks, errors, links, fields. */
+#include "nvml.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { MIG_SLICES = 7, CORRECTED = 0, VOLATILE = 0 };
+
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending")
+BIG(nvmlDeviceGetCurrentClocksThrottleReasons, "reasons")
+BIG(nvmlDeviceGetCurrentClocksEventReasons, "reasons")
+FIXED(nvmlDeviceGetSupportedClocksThrottleReasons, ull, 0x1FF)
+FIXED(nvmlDeviceGetSupportedClocksEventReasons, ull, 0x1FF)
+PAIR(nvmlDeviceGetEccMode, "ecc", "ecc_pending")
+PAIR(nvmlDeviceGetMigMode, "mig", "mig_pending")
+
+/* --- heat and clocks --- */
+
+API nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, uint sensor, uint *value)
+{
+    return sensor ? INVALID_ARGUMENT : number(device, "temp", value);
+}
+typedef struct { uint version, sensor; int value; } temperature_t;
+API nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, temperature_t *asked)
+{
+    return asked->sensor ? INVALID_ARGUMENT : number(device, "temp", (uint *)&asked->value);
+}
+typedef struct { uint version; int value; } margin_t;
+API nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, margin_t *margin)
+{
+    return number(device, "tlimit", (uint *)&margin->value);
+}
+API nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, uint kind, uint *value)
+{
+    static const char *const keys[] = {"temp_shutdown", "temp_slowdown", "temp_max_memory", "temp_max",
+                                       "", "temp_target", "", ""};
+    return kind < 8 ? number(device, keys[kind], value) : INVALID_ARGUMENT;
+}
+
+/* graphics, SM, memory, video */
+static nvmlReturn_t clock_of(nvmlDevice_t device, uint kind, int most, uint *value)
+{
+    static const char *const now[] = {"clock_graphics", "clock_graphics", "clock_memory", "clock_video"};
+    static const char *const max[] = {"max_graphics", "max_graphics", "max_memory", "max_video"};
+    return kind < 4 ? number(device, most ? max[kind] : now[kind], value) : INVALID_ARGUMENT;
+}
+API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, uint kind, uint *value)
+{
+    return clock_of(device, kind, 0, value);
+}
+API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, uint kind, uint *value)
+{
+    return clock_of(device, kind, 1, value);
+}
+API nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, uint kind, uint id, uint *value)
+{
+    return id == 0 ? clock_of(device, kind, 0, value) : NOT_SUPPORTED;
+}
+
+/* nanoseconds for which a reason to slow down has been there: they grow while it is */
+static nvmlReturn_t reason_ns(nvmlDevice_t device, ull bit, ull *value)
+{
+    struct timespec now;
+    ull reasons = 0;
+    nvmlReturn_t ret = big(device, "reasons", &reasons);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *value = reasons & bit ? (ull)now.tv_sec * 1000000000ULL + (ull)now.tv_nsec : 0;
+    return ret;
+}
+
+/* --- errors of memory --- */
+
+static const char *ecc_key(uint error, uint counter)
+{
+    if (error == CORRECTED)
+        return counter == VOLATILE ? "ecc_cor_vol" : "ecc_cor_agg";
+    return counter == VOLATILE ? "ecc_unc_vol" : "ecc_unc_agg";
+}
+API nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, uint error, uint counter, ull *count)
+{
+    return error > 1 || counter > 1 ? INVALID_ARGUMENT : big(device, ecc_key(error, counter), count);
+}
+API nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, uint error, uint counter, uint place, ull *count)
+{
+    nvmlReturn_t ret = nvmlDeviceGetTotalEccErrors(device, error, counter, count);
+    if (place == 7 && ret == SUCCESS) /* SRAM: the faults of the lab are DRAM's */
+        *count = 0;
+    return place == 2 || place == 7 ? ret : NOT_SUPPORTED;
+}
+typedef struct { uint version; ull counts[11]; uint exceeded; } sram_t;
+API nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, sram_t *status)
+{
+    memset(status->counts, 0, sizeof status->counts);
+    return number(device, "sram_threshold", &status->exceeded);
+}
+API nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, uint *cor, uint *unc, uint *pending, uint *failed)
+{
+    static const char *const keys[] = {"remap_cor", "remap_unc", "remap_pending", "remap_failed"};
+    uint *const values[] = {cor, unc, pending, failed};
+    nvmlReturn_t ret = SUCCESS;
+    int at;
+    for (at = 0; at < 4 && ret == SUCCESS; at++)
+        ret = number(device, keys[at], values[at]);
+    return ret;
+}
+typedef struct { uint max, high, partial, low, none; } histogram_t;
+API nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, histogram_t *banks)
+{
+    nvmlReturn_t ret = number(device, "banks_max", &banks->max);
+    memset(&banks->high, 0, sizeof *banks - sizeof banks->max);
+    if (ret == SUCCESS) {
+        number(device, "banks_high", &banks->high);
+        number(device, "banks_none", &banks->none);
+    }
+    return ret;
+}
+/* cause 0: many corrected errors, 1: an uncorrected one */
+API nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, uint cause, uint *count, ull *pages)
+{
+    uint there = 0, room = *count, at;
+    nvmlReturn_t ret = number(device, cause ? "retired_dbe" : "retired_sbe", &there);
+    if (ret != SUCCESS)
+        return ret;
+    *count = there;
+    if (there && (!pages || room < there))
+        return INSUFFICIENT_SIZE;
+    for (at = 0; at < there; at++)
+        pages[at] = 0x100000ULL + at;
+    return SUCCESS;
+}
+typedef struct { uint version, channel, tpc; } repair_t;
+API nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, repair_t *status)
+{
+    uint ecc;
+    status->channel = status->tpc = 0;
+    return number(device, "ecc", &ecc);
+}
+
+/* --- NVLink and the fabric --- */
+
+API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, uint link, uint *active)
+{
+    uint links = 0;
+    nvmlReturn_t ret = number(device, "nvlinks", &links);
+    *active = 1;
+    return ret == SUCCESS && link >= links ? INVALID_ARGUMENT : ret;
+}
+API nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, uint link, uint counter, ull *value)
+{
+    uint active;
+    (void)counter;
+    *value = 0;
+    return nvmlDeviceGetNvLinkState(device, link, &active);
+}
+typedef struct {
+    uint version;
+    unsigned char cluster[16];
+    uint status, clique, state, health;
+    unsigned char summary;
+} fabric_t;
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, fabric_t *fabric)
+{
+    uint version = fabric->version, links = 0;
+    nvmlReturn_t ret = number(device, "nvlinks", &links);
+    if ((version & 0xFFFFFF) > sizeof *fabric)
+        return VERSION_MISMATCH;
+    memset(fabric, 0, version & 0xFFFFFF);
+    fabric->version = version;
+    fabric->state = ret == SUCCESS ? 3 : 0; /* completed, or none there */
+    return ret == NOT_SUPPORTED ? SUCCESS : ret;
+}
+
+/* --- nobody computes here --- */
+
+#define PROCESSES(name) \
+    API nvmlReturn_t name(nvmlDevice_t device, uint *count, void *list) \
+    { \
+        (void)list; \
+        *count = 0; \
+        return reach(device); \
+    }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+
+/* --- fields --- */
+
+typedef struct {
+    uint field, scope;
+    long long timestamp, latency;
+    uint type;
+    nvmlReturn_t ret;
+    union { double d; uint u; unsigned long l; ull ll; long long s; int i; } value;
+} field_t;
+enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5 };
+
+static const struct { uint field; const char *key; uint type; } fields[] = {
+    {1, "ecc", TYPE_UINT}, {2, "ecc_pending", TYPE_UINT},
+    {3, "ecc_cor_vol", TYPE_ULL}, {4, "ecc_unc_vol", TYPE_ULL},
+    {5, "ecc_cor_agg", TYPE_ULL}, {6, "ecc_unc_agg", TYPE_ULL},
+    {29, "retired_sbe", TYPE_UINT}, {30, "retired_dbe", TYPE_UINT}, {31, "retired_pending", TYPE_UINT},
+    {82, "temp_memory", TYPE_UINT}, {94, "replays", TYPE_UINT},
+    {142, "remap_cor", TYPE_UINT}, {143, "remap_unc", TYPE_UINT},
+    {144, "remap_pending", TYPE_UINT}, {145, "remap_failed", TYPE_UINT},
+    {185, "power_draw", TYPE_UINT}, {186, "power_draw", TYPE_UINT}, {187, "power_min", TYPE_UINT},
+    {188, "power_max", TYPE_UINT}, {189, "power_default", TYPE_UINT}, {190, "power_limit", TYPE_UINT},
+    {192, "power_limit", TYPE_UINT},
+    {193, "tlimit_shutdown", TYPE_INT}, {194, "tlimit_slowdown", TYPE_INT}, {195, "tlimit_memory", TYPE_INT},
+    {196, "tlimit_max", TYPE_INT}, {230, "recovery", TYPE_UINT},
+};
+/* counters of why clocks were lowered: software power cap, sync boost, software and hardware heat, power brake */
+static const struct { uint field; ull bit; } reasons[] = {{74, 0x4}, {76, 0x10}, {269, 0x20}, {270, 0x40}, {271, 0x80}};
+
+API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, field_t *values)
+{
+    nvmlReturn_t ret = reach(device);
+    size_t at;
+    int one;
+    for (one = 0; one < count && ret == SUCCESS; one++) {
+        field_t *field = &values[one];
+        field->timestamp = (long long)time(NULL) * 1000000;
+        field->latency = 0, field->value.ll = 0, field->ret = NOT_SUPPORTED;
+        for (at = 0; at < sizeof fields / sizeof *fields; at++)
+            if (fields[at].field == field->field) {
+                field->type = fields[at].type;
+                field->ret = field->type == TYPE_ULL ? big(device, fields[at].key, &field->value.ll)
+                                                     : number(device, fields[at].key, &field->value.u);
+            }
+        for (at = 0; at < sizeof reasons / sizeof *reasons; at++)
+            if (reasons[at].field == field->field) {
+                field->type = TYPE_ULL;
+                field->ret = reason_ns(device, reasons[at].bit, &field->value.ll);
+            }
+    }
+    return ret;
+}

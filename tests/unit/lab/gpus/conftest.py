@@ -1,0 +1,130 @@
+"""What the tests of simulated GPUs share: the built library, and programs that ask it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from gpustrap.lab.gpus import build, state
+
+ASK = r"""
+import json, pynvml as n
+def ask(call, *arguments):
+    try:
+        found = call(*arguments)
+    except n.NVMLError as error:
+        return "!%d" % error.value
+    if hasattr(found, "_fields_"):
+        pairs = ((field[0], getattr(found, field[0])) for field in found._fields_)
+        return {k: v.decode() if isinstance(v, bytes) else v for k, v in pairs}
+    return found.decode() if isinstance(found, bytes) else found
+def fields(handle):
+    ids = {"recovery": 230, "remap_pending": 144, "ecc_unc_vol": 4, "tlimit_slowdown": 194, "brake": 271, "cap": 74}
+    try:
+        values = n.nvmlDeviceGetFieldValues(handle, list(ids.values()))
+    except n.NVMLError as error:
+        return "!%d" % error.value
+    pick = {1: "uiVal", 3: "ullVal", 5: "siVal"}
+    return {
+        k: getattr(v.value, pick[v.valueType]) if v.nvmlReturn == 0 else "!%d" % v.nvmlReturn
+        for k, v in zip(ids, values)
+    }
+answer = {}
+try:
+    n.nvmlInit()
+except n.NVMLError as error:
+    print(json.dumps({"init": error.value, "words": str(error)}))
+    raise SystemExit(0)
+answer["driver"], answer["nvml"] = n.nvmlSystemGetDriverVersion(), n.nvmlSystemGetNVMLVersion()
+answer["cuda"], answer["count"], answer["gpus"] = n.nvmlSystemGetCudaDriverVersion_v2(), n.nvmlDeviceGetCount(), []
+CALLS = {
+    "name": (), "uuid": ("UUID",), "serial": (), "brand": (), "architecture": (), "minor": ("MinorNumber",),
+    "vbios": ("VbiosVersion",), "pci": ("PciInfo",), "memory": ("MemoryInfo",),
+    "memory2": ("MemoryInfo", n.nvmlMemory_v2), "bar1": ("BAR1MemoryInfo",), "util": ("UtilizationRates",),
+    "temp": ("Temperature", 0), "temp_v": ("TemperatureV", 0),
+    "slowdown": ("TemperatureThreshold", 1), "margin": ("MarginTemperature",), "power": ("PowerUsage",),
+    "limit": ("PowerManagementLimit",), "enforced": ("EnforcedPowerLimit",),
+    "limits": ("PowerManagementLimitConstraints",), "default": ("PowerManagementDefaultLimit",),
+    "graphics": ("ClockInfo", 0), "sm": ("ClockInfo", 1), "mem": ("ClockInfo", 2), "max_graphics": ("MaxClockInfo", 0),
+    "reasons": ("CurrentClocksEventReasons",), "throttle": ("CurrentClocksThrottleReasons",),
+    "ecc": ("EccMode",), "unc": ("TotalEccErrors", 1, 0), "cor": ("TotalEccErrors", 0, 0),
+    "unc_agg": ("TotalEccErrors", 1, 1),
+    "dram": ("MemoryErrorCounter", 1, 0, 2), "sram": ("MemoryErrorCounter", 1, 0, 7), "remapped": ("RemappedRows",),
+    "histogram": ("RowRemapperHistogram",), "retired": ("RetiredPages", 1),
+    "retired_pending": ("RetiredPagesPendingStatus",),
+    "mig": ("MigMode",), "persistence": ("PersistenceMode",), "compute": ("CudaComputeCapability",),
+    "fan": ("FanSpeed",),
+    "gen": ("CurrPcieLinkGeneration",), "gen_max": ("MaxPcieLinkGeneration",), "width": ("CurrPcieLinkWidth",),
+    "width_max": ("MaxPcieLinkWidth",), "pstate": ("PerformanceState",), "processes": ("ComputeRunningProcesses",),
+    "compute_mode": ("ComputeMode",), "gsp": ("GspFirmwareVersion",), "repair": ("RepairStatus",),
+    "nvlink": ("NvLinkState", 0),
+    "encoder": ("EncoderUtilization",),
+}
+for index in range(answer["count"]):
+    try:
+        handle = n.nvmlDeviceGetHandleByIndex(index)
+    except n.NVMLError as error:
+        answer["gpus"].append({"handle": "!%d" % error.value})
+        continue
+    one = {}
+    for key, words in CALLS.items():
+        name, arguments = (words[0], words[1:]) if words else (key[0].upper() + key[1:], ())
+        one[key] = ask(getattr(n, "nvmlDeviceGet" + name), handle, *arguments)
+    one["fields"] = fields(handle)
+    sram, fabric = n.c_nvmlEccSramErrorStatus_v1_t(), n.c_nvmlGpuFabricInfo_v3_t()
+    one["exceeded"] = sram.bThresholdExceeded if ask(n.nvmlDeviceGetSramEccErrorStatus, handle, n.byref(sram)) == 0 else "!"
+    ask(n.nvmlDeviceGetGpuFabricInfoV, handle, n.byref(fabric))
+    one["fabric"] = fabric.state
+    one["by_uuid"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(one["uuid"]))
+    one["by_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busId"]))
+    one["by_short_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busIdLegacy"]))
+    answer["gpus"].append(one)
+n.nvmlShutdown()
+print(json.dumps(answer))
+"""
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory):
+    """A way to ask a simulated machine: ``node.nvml(machine)`` and ``node.smi(machine, *arguments)``."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed: the stand-in for NVML cannot be built")
+    directory = tmp_path_factory.mktemp("gpus")
+    build.library(directory)
+    return Node(directory)
+
+
+class Node:
+    def __init__(self, directory):
+        self.directory = directory
+        self.state = directory / "state"
+        self.smi_program = None
+        self.known = {}
+
+    def environment(self):
+        return os.environ | {"LD_LIBRARY_PATH": str(self.directory), "LAB_GPU_STATE": str(self.state)}
+
+    def python(self, words, timeout=60):
+        return subprocess.run(
+            [sys.executable, "-c", words], env=self.environment(), capture_output=True, text=True, timeout=timeout
+        )
+
+    def nvml(self, there, *, again=False):
+        state.write(self.state, there)
+        words = state.text(there)
+        if again or words not in self.known:
+            done = self.python(ASK)
+            assert done.returncode == 0, done.stderr
+            self.known[words] = json.loads(done.stdout)
+        return self.known[words]
+
+    def smi(self, there, *arguments, timeout=60):
+        state.write(self.state, there)
+        if self.smi_program is None:
+            self.smi_program = build.smi(self.directory / "nvidia-smi", sys.executable)
+        return subprocess.run(
+            [str(self.smi_program), *arguments], env=self.environment(), capture_output=True, text=True, timeout=timeout
+        )
