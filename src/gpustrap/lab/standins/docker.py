@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from email.utils import formatdate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpustrap.lab import apt_host
+from gpustrap.lab.standins.apt_repository import KEY_USER, indexes, release, signing_key, stanza
 from gpustrap.lab.standins.parts import FILES, call, fill, lines, refusal, vendor, write
 from gpustrap.model.progress import Progress, Step
 
-KEY_USER = "gpustrap lab (simulated) <lab@localhost>"
 CLI_FILES = ("usr/bin/docker", "usr/share/bash-completion", "usr/share/fish", "usr/share/zsh")
 REPLACED = ("containerd", "docker-cli", "docker.io", "runc")
 APT_REMEDY = "apt-get update   (must work on this machine first), then the same command again"
-GPG_REMEDY = "apt-get install --no-install-recommends gpg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,60 +191,35 @@ def _depends(package: Path) -> list[str]:
 
 def _sign(directory: Path, data: dict[str, Any], suites: list[Suite], architecture: str, scratch: Path) -> None:
     """Write the indexes and sign them with a key whose private part is forgotten afterwards."""
-    home = scratch / "gnupg"
-    home.mkdir(mode=0o700)
-    gpg = (
-        "gpg",
-        "--homedir",
-        str(home),
-        "--batch",
-        "--quiet",
-        "--no-tty",
-        "--pinentry-mode",
-        "loopback",
-        "--passphrase",
-        "",
-    )
-    call(*gpg, "--quick-generate-key", KEY_USER, "ed25519", "sign", "never", remedy=GPG_REMEDY)
-    listed = call(*gpg, "--with-colons", "--list-keys", remedy=GPG_REMEDY).decode()
-    fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
-    key = call(*gpg, "--armor", "--export", fingerprint)
-    for suite in suites:
-        root = directory / data["base"] / suite.id
-        write(root / "gpg", key)
-        release = _indexes(root, data, suite, architecture)
-        signed = call(*gpg, "--local-user", fingerprint, "--clearsign", stdin=release)
-        write(root / "dists" / suite.codename / "InRelease", signed)
-    write(directory / "fingerprint", fingerprint + "\n")
-    call("gpgconf", "--homedir", str(home), "--kill", "gpg-agent")
+    with signing_key(scratch / "gnupg") as key:
+        for suite in suites:
+            root = directory / data["base"] / suite.id
+            write(root / "gpg", key.public)
+            text = _indexes(root, data, suite, architecture)
+            write(root / "dists" / suite.codename / "InRelease", key.clearsign(text))
+    write(directory / "fingerprint", key.fingerprint + "\n")
 
 
 def _indexes(root: Path, data: dict[str, Any], suite: Suite, architecture: str) -> bytes:
     """Packages and the Release file over them."""
     dist, component = root / "dists" / suite.codename, data["component"]
-    stanzas = []
-    for deb in sorted((dist / "pool" / component / architecture).glob("*.deb")):
-        control = call("dpkg-deb", "-f", str(deb)).decode().rstrip("\n")
-        digest = hashlib.sha256(deb.read_bytes()).hexdigest()
-        where = deb.relative_to(root).as_posix()
-        stanzas.append(f"{control}\nFilename: {where}\nSize: {deb.stat().st_size}\nSHA256: {digest}\n")
-    packages = "\n".join(stanzas).encode()
-    index = f"{component}/binary-{architecture}/Packages"
-    files = {index: packages, f"{index}.gz": gzip.compress(packages, mtime=0)}
+    stanzas = [
+        stanza(call("dpkg-deb", "-f", str(deb)).decode(), deb.relative_to(root).as_posix(), deb.read_bytes())
+        for deb in sorted((dist / "pool" / component / architecture).glob("*.deb"))
+    ]
+    files = indexes(stanzas, f"{component}/binary-{architecture}/Packages")
     for name, content in files.items():
         write(dist / name, content)
-    sums = "".join(f"\n {hashlib.sha256(content).hexdigest()} {len(content)} {name}" for name, content in files.items())
     fields = {
         "Origin": data["origin"],
         "Label": data["label"],
         "Suite": suite.codename,
         "Codename": suite.codename,
-        "Date": formatdate(usegmt=True),
+        "Date": "",
         "Architectures": architecture,
         "Components": component,
         "Description": "simulated: stand-in of the gpustrap lab",
-        "SHA256": sums,
     }
-    release = lines(*fields.items()).encode()
-    write(dist / "Release", release)
-    return release
+    text = release(fields, files)
+    write(dist / "Release", text)
+    return text

@@ -1,0 +1,76 @@
+"""What the files of NVIDIA's stand-in packages hold: the little that apt and our roles look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpustrap.lab.standins.deb import File
+from gpustrap.lab.standins.nvidia_data import Package
+
+# Which packages a pinning package binds, as globs; the versions of others do not match.
+PINNED = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvsdm* libxnvctrl* nvlink5*"
+NVCC = """#!/bin/sh
+# Stand-in of the gpustrap lab, simulated: knows its version, compiles nothing.
+case "${1:-}" in
+--version | -V) ;;
+*) echo "nvcc (simulated): this stand-in compiles nothing" >&2 && exit 1 ;;
+esac
+printf '%s\\n' 'nvcc: NVIDIA (R) Cuda compiler driver' 'simulated: stand-in of the gpustrap lab' \\
+  'Cuda compilation tools, release @minor@, V@component@'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What files say of where the repository is.
+
+    Attributes:
+        uri: Of the repository; a package that names it is right only there.
+        keyring: The binary keyring it is signed with.
+    """
+
+    uri: str
+    keyring: bytes
+
+
+def files(package: Package, site: Site) -> dict[str, File]:
+    """All files of a package, by path."""
+    note = f"{package.name} {package.version}, simulated: stand-in of the gpustrap lab.\n"
+    made = {path: KINDS[kind](package, site) for path, kind in package.files.items()}
+    return {f"usr/share/doc/{package.name}/README.simulated": File(note.encode()), **made}
+
+
+def _preferences(version: str) -> File:
+    return File(f"Package: {PINNED}\nPin: version {version}\nPin-Priority: 1000\n".encode())
+
+
+def _nvcc(package: Package, _site: Site) -> File:
+    values = package.values
+    text = NVCC.replace("@minor@", f"{values['major']}.{values['minor']}").replace("@component@", values["component"])
+    return File(text.encode(), 0o755)
+
+
+def _cuda_version(package: Package, _site: Site) -> File:
+    about = {"cuda": {"name": "CUDA SDK", "version": package.values["release"]}, "simulated": True}
+    return File((json.dumps(about, indent=3) + "\n").encode())
+
+
+def _source_list(_package: Package, site: Site) -> File:
+    return File(f"deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {site.uri}/ /\n".encode())
+
+
+def _repository_pin(_package: Package, _site: Site) -> File:
+    return File(b"Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n")
+
+
+KINDS: dict[str, Callable[[Package, Site], File]] = {
+    "pin_branch": lambda package, _site: _preferences(f"{package.values['branch']}.*"),
+    "pin_version": lambda package, _site: _preferences(f"{package.values['upstream']}-*"),
+    "nvcc": _nvcc,
+    "cuda_version": _cuda_version,
+    "keyring": lambda _package, site: File(site.keyring),
+    "source_list": _source_list,
+    "repository_pin": _repository_pin,
+}
