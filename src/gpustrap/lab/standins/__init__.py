@@ -1,4 +1,4 @@
-"""Stand-ins for what a lab may not reach: docker's repository, Miniforge's installer and a channel.
+"""Stand-ins for what a lab may not reach: docker's and NVIDIA's repositories, Miniforge's installer and a channel.
 
 Everything here is simulated and says so. What can be real is: the docker that is packaged runs containers, the
 signatures are apt's, and environments are solved and linked by rattler.
@@ -16,12 +16,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from gpustrap.lab import state
-from gpustrap.lab.standins import conda, docker
+from gpustrap.lab.standins import conda, docker, nvidia
 from gpustrap.lab.standins.parts import VENDOR
 from gpustrap.model.progress import Progress, Step, silent
 
 Builder = Callable[[Path, Progress], None]
-PIECES: dict[str, Builder] = {"docker": docker.build, "conda": conda.build}
+PIECES: dict[str, Builder] = {"docker": docker.build, "conda": conda.build, "nvidia": nvidia.build}
+SHARED = ("parts.py", "apt_repository.py", "deb.py")
 
 
 def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dict[str, object]:
@@ -30,7 +31,7 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     They are made once per machine (about half a minute) and linked from a cache afterwards.
 
     Args:
-        directory: Where ``docker/`` and ``conda/`` are put.
+        directory: Where ``docker/``, ``conda/`` and ``nvidia/`` are put.
         base_url: The URL at which nodes see `directory`.
         progress: Told what is being done.
 
@@ -52,6 +53,7 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     return {
         **docker.variables(directory / "docker", f"{url}/docker"),
         **conda.variables(directory / "conda", f"{url}/conda"),
+        **nvidia.variables(directory / "nvidia", f"{url}/nvidia"),
         "gpustrap_simulated": True,
     }
 
@@ -88,7 +90,8 @@ def _cached(name: str, progress: Progress) -> Path:
 def _recipe(name: str) -> str:
     """A digest of everything of ours that a piece is made from."""
     here = Path(__file__).parent
-    sources = [here / "parts.py", *here.glob(f"{name}*.py"), VENDOR / f"{name}.yml", *(here / "files").glob("*.sh")]
+    own = [*here.glob(f"{name}*.py"), *VENDOR.glob(f"{name}*.yml"), *(here / "files").glob("*.sh")]
+    sources = [*(here / shared for shared in SHARED), *own]
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(path.read_bytes())
