@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import zipapp
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 from gpustrap.lab.gpus.machine import GpuError
 
 HERE = Path(__file__).parent
+START = "import sys\n\nfrom lab_smi.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
 LIBRARY = "libnvidia-ml.so.1"
 SOURCES = ("nvml.c", "nvml_health.c")
 FLAGS = ("-std=gnu11", "-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
@@ -69,8 +70,14 @@ def library(directory: Path, compiler: str = "gcc") -> Path:
 
 
 def smi(target: Path, python: str = "/usr/bin/python3") -> Path:
-    """Write ``nvidia-smi``: one executable file with our program in it."""
+    """Write ``nvidia-smi``: one executable file with our program in it, which any Python runs."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    zipapp.create_archive(HERE / "smi", target, interpreter=python, filter=lambda path: path.suffix in (".py", ".txt"))
+    with target.open("wb") as file:
+        file.write(f"#!{python}\n".encode())
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted((HERE / "smi").iterdir()):
+                if path.suffix in (".py", ".txt"):
+                    archive.writestr(zipfile.ZipInfo(f"lab_smi/{path.name}"), path.read_bytes())
+            archive.writestr(zipfile.ZipInfo("__main__.py"), START)
     target.chmod(0o755)
     return target

@@ -1,5 +1,7 @@
 """What the tests of simulated GPUs share: the built library, and programs that ask it."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -9,9 +11,10 @@ import sys
 import pytest
 
 from gpustrap.lab.gpus import build, state
+from gpustrap.lab.gpus.smi.main import main
 
 ASK = r"""
-import json, pynvml as n
+import json, sys, pynvml as n
 def ask(call, *arguments):
     try:
         found = call(*arguments)
@@ -32,14 +35,6 @@ def fields(handle):
         k: getattr(v.value, pick[v.valueType]) if v.nvmlReturn == 0 else "!%d" % v.nvmlReturn
         for k, v in zip(ids, values)
     }
-answer = {}
-try:
-    n.nvmlInit()
-except n.NVMLError as error:
-    print(json.dumps({"init": error.value, "words": str(error)}))
-    raise SystemExit(0)
-answer["driver"], answer["nvml"] = n.nvmlSystemGetDriverVersion(), n.nvmlSystemGetNVMLVersion()
-answer["cuda"], answer["count"], answer["gpus"] = n.nvmlSystemGetCudaDriverVersion_v2(), n.nvmlDeviceGetCount(), []
 CALLS = {
     "name": (), "uuid": ("UUID",), "serial": (), "brand": (), "architecture": (), "minor": ("MinorNumber",),
     "vbios": ("VbiosVersion",), "pci": ("PciInfo",), "memory": ("MemoryInfo",),
@@ -63,27 +58,38 @@ CALLS = {
     "nvlink": ("NvLinkState", 0),
     "encoder": ("EncoderUtilization",),
 }
-for index in range(answer["count"]):
+def machine():
+    answer = {}
     try:
-        handle = n.nvmlDeviceGetHandleByIndex(index)
+        n.nvmlInit()
     except n.NVMLError as error:
-        answer["gpus"].append({"handle": "!%d" % error.value})
-        continue
-    one = {}
-    for key, words in CALLS.items():
-        name, arguments = (words[0], words[1:]) if words else (key[0].upper() + key[1:], ())
-        one[key] = ask(getattr(n, "nvmlDeviceGet" + name), handle, *arguments)
-    one["fields"] = fields(handle)
-    sram, fabric = n.c_nvmlEccSramErrorStatus_v1_t(), n.c_nvmlGpuFabricInfo_v3_t()
-    one["exceeded"] = sram.bThresholdExceeded if ask(n.nvmlDeviceGetSramEccErrorStatus, handle, n.byref(sram)) == 0 else "!"
-    ask(n.nvmlDeviceGetGpuFabricInfoV, handle, n.byref(fabric))
-    one["fabric"] = fabric.state
-    one["by_uuid"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(one["uuid"]))
-    one["by_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busId"]))
-    one["by_short_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busIdLegacy"]))
-    answer["gpus"].append(one)
-n.nvmlShutdown()
-print(json.dumps(answer))
+        return {"init": error.value, "words": str(error)}
+    answer["driver"], answer["nvml"] = n.nvmlSystemGetDriverVersion(), n.nvmlSystemGetNVMLVersion()
+    answer["cuda"], answer["count"], answer["gpus"] = n.nvmlSystemGetCudaDriverVersion_v2(), n.nvmlDeviceGetCount(), []
+    for index in range(answer["count"]):
+        try:
+            handle = n.nvmlDeviceGetHandleByIndex(index)
+        except n.NVMLError as error:
+            answer["gpus"].append({"handle": "!%d" % error.value})
+            continue
+        one = {}
+        for key, words in CALLS.items():
+            name, arguments = (words[0], words[1:]) if words else (key[0].upper() + key[1:], ())
+            one[key] = ask(getattr(n, "nvmlDeviceGet" + name), handle, *arguments)
+        one["fields"] = fields(handle)
+        sram, fabric = n.c_nvmlEccSramErrorStatus_v1_t(), n.c_nvmlGpuFabricInfo_v3_t()
+        known = ask(n.nvmlDeviceGetSramEccErrorStatus, handle, n.byref(sram)) == 0
+        one["exceeded"] = sram.bThresholdExceeded if known else "!"
+        ask(n.nvmlDeviceGetGpuFabricInfoV, handle, n.byref(fabric))
+        one["fabric"] = fabric.state
+        one["by_uuid"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(one["uuid"]))
+        one["by_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busId"]))
+        one["by_short_bus"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(one["pci"]["busIdLegacy"]))
+        answer["gpus"].append(one)
+    n.nvmlShutdown()
+    return answer
+for line in sys.stdin:
+    print(json.dumps(machine()), flush=True)
 """
 
 
@@ -94,15 +100,26 @@ def node(tmp_path_factory):
         pytest.skip("gcc is not installed: the stand-in for NVML cannot be built")
     directory = tmp_path_factory.mktemp("gpus")
     build.library(directory)
-    return Node(directory)
+    there = Node(directory)
+    yield there
+    there.server.stdin.close()
+    there.server.wait(timeout=30)
+    there.server.stdout.close()
 
 
 class Node:
     def __init__(self, directory):
         self.directory = directory
         self.state = directory / "state"
-        self.smi_program = None
-        self.known = {}
+        self.smi_program = build.smi(directory / "nvidia-smi", sys.executable)
+        # One process answers all questions: the library reads the state file anew at every call.
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", ASK],
+            env=self.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def environment(self):
         return os.environ | {"LD_LIBRARY_PATH": str(self.directory), "LAB_GPU_STATE": str(self.state)}
@@ -112,19 +129,24 @@ class Node:
             [sys.executable, "-c", words], env=self.environment(), capture_output=True, text=True, timeout=timeout
         )
 
-    def nvml(self, there, *, again=False):
+    def nvml(self, there):
+        """What nvidia-ml-py says of a machine."""
         state.write(self.state, there)
-        words = state.text(there)
-        if again or words not in self.known:
-            done = self.python(ASK)
-            assert done.returncode == 0, done.stderr
-            self.known[words] = json.loads(done.stdout)
-        return self.known[words]
+        self.server.stdin.write("\n")
+        self.server.stdin.flush()
+        return json.loads(self.server.stdout.readline())
 
-    def smi(self, there, *arguments, timeout=60):
+    def smi(self, there, *arguments):
+        """What nvidia-smi says of a machine; its code is run here, `smi_process` runs the program."""
         state.write(self.state, there)
-        if self.smi_program is None:
-            self.smi_program = build.smi(self.directory / "nvidia-smi", sys.executable)
+        said = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+            patch.setenv("LAB_GPU_STATE", str(self.state))
+            code = main(list(arguments))
+        return subprocess.CompletedProcess(arguments, code, said.getvalue(), "")
+
+    def smi_process(self, there, *arguments, timeout=60):
+        state.write(self.state, there)
         return subprocess.run(
             [str(self.smi_program), *arguments], env=self.environment(), capture_output=True, text=True, timeout=timeout
         )

@@ -86,7 +86,7 @@ def test_a_fault_shows_on_its_gpu_alone(node, profile, fault, wanted):
 
 def test_throttling_counts_up(node):
     there = inject(gpus.machine("1x-rtx3090", gpus.driver()), Fault("throttled", 0))
-    first, second = (node.nvml(there, again=True)["gpus"][0]["fields"] for _ in range(2))
+    first, second = (node.nvml(there)["gpus"][0]["fields"] for _ in range(2))
     assert second["brake"] > first["brake"] > 0
     assert first["cap"] == 0
 
