@@ -13,7 +13,7 @@ from typing import Any, Literal
 from gpustrap.lab.standins.apt_repository import Key, indexes, release, signing_key, stanza
 from gpustrap.lab.standins.deb import control_text, pack
 from gpustrap.lab.standins.nvidia_data import TOOLKIT, Package, base, packages, repositories
-from gpustrap.lab.standins.nvidia_files import Site, files
+from gpustrap.lab.standins.nvidia_files import Site, files, scripts
 from gpustrap.lab.standins.parts import call, write
 from gpustrap.model.progress import Progress, Step
 
@@ -110,7 +110,7 @@ def _repository(root: Path, row: dict[str, Any], site: Site, faults: Faults, key
         if _gone(package, faults.vanished):
             continue
         control = control_text(package.fields)
-        deb = pack(control, files(package, site))
+        deb = pack(control, files(package, site), scripts(package))
         stanzas.append(stanza(control, f"./{package.filename}", deb))
         write(root / package.filename, _flipped(deb) if package.name in faults.wrong_sums else deb)
     found = indexes(stanzas)

@@ -36,6 +36,7 @@ class Row:
         provides: Names they answer to.
         virtual: Names they provide, conflict with and replace.
         files: Path -> kind of content, see nvidia_files.py.
+        scripts: Maintainer script -> kind, see there.
     """
 
     names: list[str]
@@ -55,6 +56,7 @@ class Row:
     provides: list[str] = field(default_factory=list)
     virtual: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Package:
         architecture: Of dpkg.
         fields: Its control fields, in order.
         files: Path -> kind of content.
+        scripts: Maintainer script -> kind.
         values: What its templates were filled from.
     """
 
@@ -75,6 +78,7 @@ class Package:
     architecture: str
     fields: Values
     files: Values
+    scripts: Values
     values: Values
 
     @property
@@ -162,6 +166,7 @@ def _made(row: Row, values: Values) -> Iterator[Package]:
             row.architecture,
             _fields(row, name, version, values),
             {path.format(**values): kind for path, kind in row.files.items()},
+            row.scripts,
             values,
         )
 

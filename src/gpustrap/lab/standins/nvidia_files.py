@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpustrap.lab.standins.deb import File
 from gpustrap.lab.standins.nvidia_data import Package
+from gpustrap.lab.standins.parts import fill
 
 # Which packages a pinning package binds, as globs; the versions of others do not match.
 PINNED = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvsdm* libxnvctrl* nvlink5*"
@@ -20,6 +21,19 @@ esac
 printf '%s\\n' 'nvcc: NVIDIA (R) Cuda compiler driver' 'simulated: stand-in of the gpustrap lab' \\
   'Cuda compilation tools, release @minor@, V@component@'
 """
+ALTERNATIVES = """#!/bin/sh
+set -e
+[ "$1" = configure ] || exit 0
+update-alternatives --install /usr/local/cuda cuda /usr/local/cuda-@minor@ @priority@
+update-alternatives --install /usr/local/cuda-@major@ cuda-@major@ /usr/local/cuda-@minor@ @priority@
+"""
+NO_ALTERNATIVES = """#!/bin/sh
+set -e
+[ "$1" = upgrade ] && exit 0
+update-alternatives --remove cuda /usr/local/cuda-@minor@
+update-alternatives --remove cuda-@major@ /usr/local/cuda-@minor@
+"""
+SCRIPTS = {"alternatives": ALTERNATIVES, "no_alternatives": NO_ALTERNATIVES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +51,29 @@ class Site:
 
 def files(package: Package, site: Site) -> dict[str, File]:
     """All files of a package, by path."""
-    note = f"{package.name} {package.version}, simulated: stand-in of the gpustrap lab.\n"
     made = {path: KINDS[kind](package, site) for path, kind in package.files.items()}
-    return {f"usr/share/doc/{package.name}/README.simulated": File(note.encode()), **made}
+    return {f"usr/share/doc/{package.name}/README.simulated": _note(package, site), **made}
+
+
+def scripts(package: Package) -> dict[str, str]:
+    """All maintainer scripts of a package, by name."""
+    return {name: _filled(SCRIPTS[kind], package) for name, kind in package.scripts.items()}
+
+
+def _filled(text: str, package: Package) -> str:
+    """A text about a toolkit."""
+    major, minor = package.values["major"], package.values["minor"]
+    values = {
+        "major": major,
+        "minor": f"{major}.{minor}",
+        "priority": f"{major}{minor}",
+        "component": package.values["component"],
+    }
+    return fill(text, values)
+
+
+def _note(package: Package, _site: Site) -> File:
+    return File(f"{package.name} {package.version}, simulated: stand-in of the gpustrap lab.\n".encode())
 
 
 def _preferences(version: str) -> File:
@@ -47,9 +81,7 @@ def _preferences(version: str) -> File:
 
 
 def _nvcc(package: Package, _site: Site) -> File:
-    values = package.values
-    text = NVCC.replace("@minor@", f"{values['major']}.{values['minor']}").replace("@component@", values["component"])
-    return File(text.encode(), 0o755)
+    return File(_filled(NVCC, package).encode(), 0o755)
 
 
 def _cuda_version(package: Package, _site: Site) -> File:
@@ -68,6 +100,7 @@ def _repository_pin(_package: Package, _site: Site) -> File:
 KINDS: dict[str, Callable[[Package, Site], File]] = {
     "pin_branch": lambda package, _site: _preferences(f"{package.values['branch']}.*"),
     "pin_version": lambda package, _site: _preferences(f"{package.values['upstream']}-*"),
+    "note": _note,
     "nvcc": _nvcc,
     "cuda_version": _cuda_version,
     "keyring": lambda _package, site: File(site.keyring),
