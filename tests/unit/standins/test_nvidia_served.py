@@ -8,9 +8,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gpustrap.ansible_plugins.module_utils.gpustrap_node.apt import parse_policy
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.lab import standins
 from gpustrap.lab.standins import deb, nvidia, nvidia_data
+from gpustrap.resolve.gpu.installed import is_nvidias
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -35,6 +37,9 @@ def test_apt_fetches_packages(make_apt, cuda, url, monkeypatch):
     source = apt.root / "etc/apt/sources.list.d/cuda.sources"
     source.write_text(source.read_text().replace(f"file:{directory}", f"{url}/compute/cuda/repos/ubuntu2404/x86_64"))
     assert apt("apt-get", "update").rc == 0
+    policy = parse_policy(apt("apt-cache", "policy", "nvidia-open").out)["nvidia-open"]
+    assert policy.candidate == "615.71.09-2ubuntu1"
+    assert is_nvidias(policy.origin, f"{url}/compute/cuda/repos")  # the probe and the resolver know whose it is
     words = ("-y", "-o", "Debug::NoLocking=1", "-o", f"Dir::Cache={apt.root}/cache", "--download-only", "install")
     done = apt("apt-get", *words, "libnccl2", "nvidia-driver-pinning-595")
     assert done.rc == 0, done.err
