@@ -34,6 +34,7 @@ def add(app: typer.Typer) -> None:
     epilog=examples(
         "gpustrap lab up",
         "gpustrap lab up n1:debian13 n2:debian12 --site my-site --standins",
+        "gpustrap lab up n1:debian13 --gpus 4x-rtx3090",
         "cd my-site",
         'gpustrap enroll --accept-new --passwordless-sudo --password-fd 3 3< "$(gpustrap lab password-file)"',
     )
@@ -54,6 +55,14 @@ def up(
     standins: Annotated[
         bool, typer.Option("--standins", help="Serve stand-ins for what is out of reach; results say 'simulated'.")
     ] = False,
+    gpus: Annotated[
+        str,
+        typer.Option(
+            "--gpus",
+            metavar="PROFILE[:BRANCH[:FLAVOUR]]",
+            help="Simulated GPUs, e.g. 4x-rtx3090; with a branch, e.g. 4x-rtx3090:580, their driver runs already.",
+        ),
+    ] = "",
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Start nodes, or those of them that do not run yet.
@@ -66,7 +75,13 @@ def up(
         raise typer.BadParameter("stand-ins are made known to a site: add --site DIR", param_hint="--standins")
     with progress("lab up") as say:
         started = commands.up(
-            nodes or (), lab=lab, site=Site(site) if site else None, bare=bare, standins=standins, progress=say
+            nodes or (),
+            lab=lab,
+            site=Site(site) if site else None,
+            bare=bare,
+            standins=standins,
+            gpus=gpus,
+            progress=say,
         )
     table = Table("node", "system", "address", "user", box=None)
     table.add_column("host key (ed25519)", overflow="fold", min_width=25)  # to be compared: never cut off
@@ -74,6 +89,8 @@ def up(
         table.add_row(node.name, node.os, node.address, node.user, node.host_key_fingerprint)
     names = ("lab", "name", "os", "address", "user", "host_key_fingerprint")
     emit([{name: getattr(node, name) for name in names} for node in started], table, form)
+    if gpus:
+        stderr.print(clean(f"GPUs {gpus}: simulated. What rests on them says nothing about real hardware."))
     which = "" if lab == "lab" else f" --lab {lab}"
     where = f" --site {site}" if site else ""
     stderr.print(

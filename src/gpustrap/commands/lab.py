@@ -15,7 +15,7 @@ from gpustrap.model.site import Site
 DEFAULT_NODES = ("node1:debian13", "node2:debian12")
 
 
-def parse_spec(text: str, *, bare: bool = False) -> NodeSpec:
+def parse_spec(text: str, *, bare: bool = False, gpus: str = "") -> NodeSpec:
     """Read ``NODE:OS``; the system may be left out.
 
     Raises:
@@ -24,7 +24,7 @@ def parse_spec(text: str, *, bare: bool = False) -> NodeSpec:
     name, _, os_name = text.partition(":")
     if not name or ":" in os_name:
         raise refusal("lab-spec-invalid", f"argument {text!r}", "a node is given as NODE:OS", remedy="node1:debian13")
-    return NodeSpec(name, os_name or "debian13", bare=bare)
+    return NodeSpec(name, os_name or "debian13", bare=bare, gpus=gpus)
 
 
 def up(
@@ -34,14 +34,17 @@ def up(
     site: Site | None = None,
     bare: bool = False,
     standins: bool = False,
+    gpus: str = "",
     progress: Progress = silent,
 ) -> tuple[LabNode, ...]:
     """Start nodes and, if a site is given, put all nodes of the lab there; stand-ins are for a site only.
 
+    All of them get the simulated GPUs that ``gpus`` names.
+
     Raises:
         GpustrapError: Containers cannot run here, or one does not start.
     """
-    specs = [parse_spec(text, bare=bare) for text in nodes or DEFAULT_NODES]
+    specs = [parse_spec(text, bare=bare, gpus=gpus) for text in nodes or DEFAULT_NODES]
     laboratory = Lab(lab)
     started = laboratory.up(specs, progress)
     if site is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gpustrap.lab import network
 from gpustrap.lab.engine import LABEL_ADDRESS, LABEL_LAB, LABEL_NODE, LABEL_OS
 from gpustrap.lab.images import file_text
@@ -48,8 +50,10 @@ def volume(lab: str, node: str) -> str:
     return f"{name(lab, node)}-docker"
 
 
-def node_arguments(lab: str, node: str, os_name: str, address: str, image: str) -> tuple[str, ...]:
-    """Arguments of ``podman run`` for a node."""
+def node_arguments(
+    lab: str, node: str, os_name: str, address: str, image: str, gpus: Path | None = None
+) -> tuple[str, ...]:
+    """Arguments of ``podman run`` for a node; ``gpus`` is the directory of its simulated GPUs."""
     return (
         "run",
         "--detach",
@@ -73,6 +77,7 @@ def node_arguments(lab: str, node: str, os_name: str, address: str, image: str) 
         *(f"--device-cgroup-rule={rule}" for rule in DEVICE_RULES),
         "--sysctl=net.ipv4.ip_forward=1",
         f"--volume={volume(lab, node)}:/var/lib/docker",  # overlay2 does not work on overlay
+        *((f"--volume={gpus}:/usr/lib/lab-gpu:ro",) if gpus else ()),
         image,
         "sh",
         "-c",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import socket
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,7 @@ from gpustrap.lab.engine import (
     EngineError,
     refusal,
 )
+from gpustrap.lab.gpus import node as gpu_node
 from gpustrap.model.progress import Progress, Step, silent
 
 DEFAULT_LAB = "lab"
@@ -44,12 +45,14 @@ class NodeSpec:
         os: One of `images.OS_NAMES`.
         bare: Without python3.
         snapshot: Start from this tag of `Lab.snapshot` instead of the fresh image.
+        gpus: Simulated GPUs, ``PROFILE`` or ``PROFILE:BRANCH[:FLAVOUR]``; none where empty.
     """
 
     name: str
     os: str = "debian13"
     bare: bool = False
     snapshot: str | None = None
+    gpus: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,9 @@ class Lab:
             subnet = network.ensure(self.engine, self.name)
             known = {status.name: status for status in self.status()}
             self._refuse_other_systems(specs, known)
+            for spec in specs:
+                if spec.gpus:
+                    gpu_node.ready(self.gpus(spec.name), self.name, spec.name, spec.gpus, known=spec.name in known)
             taken = {status.address for status in known.values()}
             free = (str(host) for host in list(subnet.hosts())[network.FIRST_NODE - 1 :] if str(host) not in taken)
             for spec in specs:
@@ -167,6 +173,10 @@ class Lab:
                     remedy=f"gpustrap lab down --lab {self.name}",
                 )
 
+    def gpus(self, node: str) -> Path:
+        """The directory of a node's simulated GPUs; see `gpustrap.lab.gpus.node`."""
+        return self.directory / "gpus" / node
+
     def _run(self, spec: NodeSpec, image: str, there: Status | None, free: Iterator[str], progress: Progress) -> None:
         volume = container.volume(self.name, spec.name)
         try:
@@ -174,7 +184,8 @@ class Lab:
                 progress(Step(spec.name, f"starting {spec.os}"))
                 if not self.engine.exists("volume", volume):
                     self.engine.run("volume", "create", f"--label={LABEL_LAB}={self.name}", volume)
-                self.engine.run(*container.node_arguments(self.name, spec.name, spec.os, next(free), image))
+                gpus = self.gpus(spec.name) if spec.gpus else None
+                self.engine.run(*container.node_arguments(self.name, spec.name, spec.os, next(free), image, gpus))
             elif there.state != "running":
                 progress(Step(spec.name, "starting again"))
                 self.engine.run("start", container.name(self.name, spec.name))
@@ -290,7 +301,7 @@ class Lab:
             self.engine.call("rm", "--force", "--time=0", name)
             self.engine.run(*container.mirror_arguments(self.name, address, str(directory.resolve()), image))
         deadline = time.monotonic() + BOOT_SECONDS
-        while not _listens(address, 80):
+        while not network.listens(address, 80):
             if time.monotonic() > deadline:
                 words = self.engine.call("logs", name).stderr.decode(errors="replace")
                 raise refusal("lab-mirror-failed", "mirror", "its HTTP server does not answer", evidence=words)
@@ -320,6 +331,7 @@ class Lab:
         """Remove one node and its volume."""
         self.engine.call("rm", "--force", "--time=0", container.name(self.name, node))
         self.engine.call("volume", "rm", "--force", container.volume(self.name, node))
+        shutil.rmtree(self.gpus(node), ignore_errors=True)
 
     def down(self, progress: Progress = silent) -> tuple[str, ...]:
         """Remove everything that carries the lab's label, and the lab's files; give the names of what went."""
@@ -371,14 +383,6 @@ def _statuses(engine: Engine, condition: str) -> tuple[Status, ...]:
         if lab not in with_nodes:
             found.append(Status(lab, name="", os="", address=bridge["subnets"][0]["subnet"], state="only a bridge"))
     return tuple(sorted(found, key=lambda status: (status.lab, status.name)))
-
-
-def _listens(address: str, port: int) -> bool:
-    try:
-        socket.create_connection((address, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _each(function: Callable[[NodeSpec], T], specs: Sequence[NodeSpec]) -> tuple[T, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import socket
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -71,3 +72,12 @@ def find(engine: Engine, lab: str) -> ipaddress.IPv4Network | None:
     """The subnet of the lab's bridge, if it has one."""
     found = engine.list("network", f"name=^{name(lab)}$")
     return ipaddress.IPv4Network(found[0]["subnets"][0]["subnet"]) if found else None
+
+
+def listens(address: str, port: int) -> bool:
+    """Whether something answers there."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -24,6 +24,25 @@ for mask in /sys/bus/pci/devices /proc/driver/nvidia; do
     [ ! -d "$mask" ] || mount -t tmpfs -o ro,size=4k,mode=555 masked "$mask"
 done
 
+# Simulated GPUs. This boot works on a copy: what is changed for the next one waits for it, as a driver does.
+gpus=/usr/lib/lab-gpu
+libraries=/usr/lib/$(uname -m)-linux-gnu
+for link in "$libraries/libnvidia-ml.so.1" /usr/bin/nvidia-smi; do
+    case $(readlink "$link" || :) in /run/lab-gpu/*) rm "$link" ;; esac
+done
+if [ -d "$gpus" ]; then
+    mkdir -p /run/lab-gpu
+    cp -dR "$gpus"/. /run/lab-gpu/
+    mount --bind /run/lab-gpu/sys/bus/pci/devices /sys/bus/pci/devices
+    mount --bind /run/lab-gpu/proc/driver /proc/driver
+    cat /proc/sys/kernel/random/uuid >/run/lab-gpu/boot_id
+    mount --bind /run/lab-gpu/boot_id /proc/sys/kernel/random/boot_id
+    if [ -d /run/lab-gpu/lib ]; then
+        ln -sf /run/lab-gpu/lib/libnvidia-ml.so.1 "$libraries/"
+        ln -sf /run/lab-gpu/bin/nvidia-smi /usr/bin/
+    fi
+fi
+
 # Ordinary files again, so that they can be replaced as on a machine. Written once per node: what
 # the node makes of them later survives its reboots.
 seen=$(cat /var/lib/lab-node 2>/dev/null || :)

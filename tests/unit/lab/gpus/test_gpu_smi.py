@@ -13,7 +13,9 @@ from gpustrap.lab.gpus import machine as gpus
 from gpustrap.lab.gpus import state
 from gpustrap.lab.gpus.machine import Fault, inject
 
-CAPTURES = Path(os.environ.get("GPUSTRAP_CAPTURES") or Path(__file__).parents[5] / "shared/captures")
+# Output of real machines is not ours to ship: beside the checkout, or where GPUSTRAP_CAPTURES says.
+BESIDE = sorted(Path(__file__).parents[5].glob("*/captures"))
+CAPTURES = Path(os.environ.get("GPUSTRAP_CAPTURES") or (BESIDE[0] if BESIDE else "captures"))
 H100 = "nvidia-smi-text/nvidia-h100-80gb-hbm3__590.48.01.txt"
 TURING_610 = "nvidia-smi-text/nvidia-geforce-rtx-2080-super__610.57.04.txt"
 CSV = ("--format=csv,noheader,nounits",)
