@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define DEVICES 64
+#define EXPORTS 512
 
 static struct { int index; } devices[DEVICES];
 static int users;
@@ -167,10 +168,18 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *value, uint size)
     return ret;
 }
 API nvmlReturn_t nvmlUnitGetCount(uint *count) { *count = 0; return users ? SUCCESS : UNINITIALIZED; }
+/* nvidia-smi wants tables of functions that no header names before it does anything: all of ours support nothing. */
+static nvmlReturn_t unsupported(void) { return NOT_SUPPORTED; }
 API nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id)
 {
-    (void)table, (void)id;
-    return NOT_SUPPORTED;
+    static const void *functions[EXPORTS];
+    size_t at;
+    (void)id;
+    functions[0] = (const void *)sizeof functions;
+    for (at = 1; at < EXPORTS; at++)
+        functions[at] = (const void *)(size_t)unsupported;
+    *table = functions;
+    return SUCCESS;
 }
 
 /* --- handles --- */
@@ -336,6 +345,22 @@ API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, pci_t *pci)
         return UNKNOWN;
     ret = number(device, "device_id", &pci->id);
     return ret == SUCCESS ? number(device, "subsystem_id", &pci->subsystem) : ret;
+}
+
+typedef struct { uint version, domain, bus, device, id, subsystem, base, sub; char bus_id[32]; } pci_ext_t;
+API nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, pci_ext_t *pci)
+{
+    pci_t plain;
+    char class[16] = "";
+    nvmlReturn_t ret = nvmlDeviceGetPciInfo_v3(device, &plain);
+    if (ret == SUCCESS)
+        ret = text(device, "class", class, sizeof class);
+    if (ret != SUCCESS || sscanf(class, "%2x%2x", &pci->base, &pci->sub) != 2)
+        return ret == SUCCESS ? UNKNOWN : ret;
+    pci->domain = plain.domain, pci->bus = plain.bus, pci->device = plain.device;
+    pci->id = plain.id, pci->subsystem = plain.subsystem;
+    memcpy(pci->bus_id, plain.bus_id, sizeof pci->bus_id);
+    return SUCCESS;
 }
 
 typedef struct { uint gpu, memory; } utilization_t;

@@ -1,6 +1,7 @@
 /* The part of the stand-in for libnvidia-ml.so.1 that tells how a GPU is: heat, clocks, errors, links, fields. */
 #include "nvml.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -188,6 +189,80 @@ PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 
+FIXED(nvmlDeviceGetAccountingMode, uint, 0)
+FIXED(nvmlDeviceGetAccountingBufferSize, uint, 4000)
+FIXED(nvmlDeviceGetMultiGpuBoard, uint, 0)
+FIXED(nvmlDeviceGetVirtualizationMode, uint, 0)
+
+/* what encodes and decodes: utilization, and over how many microseconds it was taken */
+#define ENGINE(name) \
+    API nvmlReturn_t name(nvmlDevice_t device, uint *used, uint *period) \
+    { \
+        *period = 167000; \
+        return number(device, "util", used); \
+    }
+ENGINE(nvmlDeviceGetEncoderUtilization)
+ENGINE(nvmlDeviceGetDecoderUtilization)
+ENGINE(nvmlDeviceGetJpgUtilization)
+ENGINE(nvmlDeviceGetOfaUtilization)
+API nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, uint *sessions, uint *fps, uint *latency)
+{
+    *sessions = *fps = *latency = 0;
+    return reach(device);
+}
+typedef struct { uint sessions, fps, latency; } fbc_t;
+API nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, fbc_t *stats)
+{
+    memset(stats, 0, sizeof *stats);
+    return reach(device);
+}
+API nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, uint counter, uint *value)
+{
+    *value = 0;
+    return counter > 1 ? INVALID_ARGUMENT : reach(device);
+}
+
+/* --- events: an Xid is told once to every set that asked for it --- */
+
+enum { XID = 0x8, TIMEOUT = 10, SET = 64 };
+typedef struct { nvmlDevice_t devices[SET]; int told[SET], count; } set_t;
+typedef struct { nvmlDevice_t device; ull type, data; uint gi, ci; } event_t;
+
+FIXED(nvmlDeviceGetSupportedEventTypes, ull, XID)
+API nvmlReturn_t nvmlEventSetCreate(set_t **set)
+{
+    *set = calloc(1, sizeof **set);
+    return *set ? SUCCESS : UNKNOWN;
+}
+API nvmlReturn_t nvmlEventSetFree(set_t *set)
+{
+    free(set);
+    return SUCCESS;
+}
+API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, ull types, set_t *set)
+{
+    nvmlReturn_t ret = reach(device);
+    if (ret == SUCCESS && types & XID && set->count < SET)
+        set->devices[set->count++] = device;
+    return ret;
+}
+API nvmlReturn_t nvmlEventSetWait_v2(set_t *set, event_t *event, uint milliseconds)
+{
+    struct timespec pause = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+    uint code;
+    int at;
+    for (at = 0; at < set->count; at++)
+        if (!set->told[at] && number(set->devices[at], "xid", &code) == SUCCESS) {
+            set->told[at] = 1;
+            memset(event, 0, sizeof *event);
+            event->device = set->devices[at], event->type = XID, event->data = code, event->gi = event->ci = ~0U;
+            return SUCCESS;
+        }
+    nanosleep(&pause, NULL);
+    return TIMEOUT;
+}
+API nvmlReturn_t nvmlEventSetWait(set_t *set, event_t *event, uint ms) { return nvmlEventSetWait_v2(set, event, ms); }
+
 /* --- fields --- */
 
 typedef struct {
@@ -197,7 +272,7 @@ typedef struct {
     nvmlReturn_t ret;
     union { double d; uint u; unsigned long l; ull ll; long long s; int i; } value;
 } field_t;
-enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5 };
+enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5, POWER = 185, POWER_LAST = 192 };
 
 static const struct { uint field; const char *key; uint type; } fields[] = {
     {1, "ecc", TYPE_UINT}, {2, "ecc_pending", TYPE_UINT},
@@ -225,6 +300,8 @@ API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, field_
         field_t *field = &values[one];
         field->timestamp = (long long)time(NULL) * 1000000;
         field->latency = 0, field->value.ll = 0, field->ret = NOT_SUPPORTED;
+        if (field->scope && field->field >= POWER && field->field <= POWER_LAST)
+            continue; /* of the module and of its memory nothing is known */
         for (at = 0; at < sizeof fields / sizeof *fields; at++)
             if (fields[at].field == field->field) {
                 field->type = fields[at].type;

@@ -56,7 +56,7 @@ CALLS = {
     "width_max": ("MaxPcieLinkWidth",), "pstate": ("PerformanceState",), "processes": ("ComputeRunningProcesses",),
     "compute_mode": ("ComputeMode",), "gsp": ("GspFirmwareVersion",), "repair": ("RepairStatus",),
     "nvlink": ("NvLinkState", 0),
-    "encoder": ("EncoderUtilization",),
+    "encoder": ("EncoderUtilization",), "energy": ("TotalEnergyConsumption",),
 }
 def machine():
     answer = {}
@@ -80,6 +80,9 @@ def machine():
         sram, fabric = n.c_nvmlEccSramErrorStatus_v1_t(), n.c_nvmlGpuFabricInfo_v3_t()
         known = ask(n.nvmlDeviceGetSramEccErrorStatus, handle, n.byref(sram)) == 0
         one["exceeded"] = sram.bThresholdExceeded if known else "!"
+        ext = n.nvmlPciInfoExt_v1_t()
+        ask(n.nvmlDeviceGetPciInfoExt, handle, n.byref(ext))
+        one["class"] = "%02x%02x" % (ext.baseClass, ext.subClass)
         ask(n.nvmlDeviceGetGpuFabricInfoV, handle, n.byref(fabric))
         one["fabric"] = fabric.state
         one["by_uuid"] = n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(one["uuid"]))

@@ -133,7 +133,7 @@ def _derived(machine: Machine, gpu: dict[str, str], index: int) -> dict[str, str
     found["addressing"] = "HMM" if machine.values["flavour"] == "open" else "None"
     if newer:
         found["power_average"] = gpu["power_draw"]
-    if newer and machine.branch >= 550:
+    if newer and machine.branch >= 535:
         found["sram_detail"] = "1"
     if "retired_sbe" in gpu:
         found["retired_list"] = ""

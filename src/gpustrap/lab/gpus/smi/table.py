@@ -34,11 +34,12 @@ def table(machine: Machine, gpus: list[dict[str, str]]) -> str:
     if any(gpu.get("mig") == "1" for gpu in gpus):
         lines += ["", line, "|{}|".format(" MIG devices:".ljust(whole)), line]
         lines += ["|{}|".format("  No MIG devices found".ljust(whole)), line]
+    far = " " * (8 if branch >= 555 else 2)  # the column of process ids grew
     lines += [
-        "",
+        "" if branch >= 555 else " " * 89,
         line,
         "|{}|".format(" Processes:".ljust(whole)),
-        "|%s|" % ("  GPU   GI   CI              PID   Type   Process name".ljust(whole - 11) + "GPU Memory "),
+        f"|{f'  GPU   GI   CI      {far}PID   Type   Process name'.ljust(whole - 11)}GPU Memory |",
         "|%s|" % ("        ID   ID".ljust(whole - 11) + "Usage      "),
         "|" + "=" * whole + "|",
         "|{}|".format("  No running processes found".ljust(whole)),
@@ -75,7 +76,8 @@ def _rows(gpu: dict[str, str], wide: int) -> list[str]:
     mig = shown(gpu, "mig:onoff")
     ecc = "On" if on else _cell(gpu, "ecc_unc_vol")
     used, total = _cell(gpu, "memory_used", "MiB"), _cell(gpu, "memory_total", "MiB")
-    power = "{} /{}".format(_watt(gpu, "power_draw").rjust(16), _watt(gpu, "power_limit").rjust(6))
+    draw, limit = (16, 6) if wide == 24 else (17, 5)
+    power = "{} /{}".format(_watt(gpu, "power_draw").rjust(draw), _watt(gpu, "power_limit").rjust(limit))
     first, second = (11, 9) if wide == 24 else (10, 8)
     return [
         "|{}  {}    {} |{} Off |{} |".format(
