@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from gpustrap.commands.enroll import Terms, enroll_nodes
 from gpustrap.errors import GpustrapError
 from gpustrap.lab.gpus import node as gpu_node
-from gpustrap.lab.gpus.machine import Fault, GpuError, clear, driver, inject
+from gpustrap.lab.gpus.machine import Fault, GpuError, clear, driver, inject, profiles
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 from gpustrap.model.node import Secrets
 from gpustrap.model.site import Site
@@ -34,12 +35,12 @@ for index in range(count.value):
 
 
 @pytest.fixture
-def gpu_nodes(lab: Lab, node_names: Iterator[str]) -> Iterator[Callable[[str], LabNode]]:
+def gpu_nodes(lab: Lab, node_names: Iterator[str]) -> Iterator[Callable[..., LabNode]]:
     started: list[str] = []
 
-    def make(gpus: str) -> LabNode:
+    def make(gpus: str, system: str = "debian13") -> LabNode:
         started.append(next(node_names))
-        return lab.up([NodeSpec(started[-1], "debian13", gpus=gpus)])[0]
+        return lab.up([NodeSpec(started[-1], system, gpus=gpus)])[0]
 
     yield make
     for name in started:
@@ -60,7 +61,7 @@ def enrolled(site: Site, node: LabNode) -> Site:
 
 
 def test_the_node_sees_its_gpus_and_their_faults(
-    lab: Lab, tmp_path: Path, gpu_nodes: Callable[[str], LabNode], make_site: Callable[..., Site]
+    lab: Lab, tmp_path: Path, gpu_nodes: Callable[..., LabNode], make_site: Callable[..., Site]
 ) -> None:
     node = gpu_nodes("4x-rtx3090:580")
     lines = node.exec(QUERY + "pci.bus_id,name", user="ubuntu").stdout.splitlines()
@@ -85,7 +86,7 @@ def test_the_node_sees_its_gpus_and_their_faults(
         gpu_node.change(node, replace(there, driver=driver("590")))
 
 
-def test_a_driver_waits_for_the_reboot(lab: Lab, gpu_nodes: Callable[[str], LabNode]) -> None:
+def test_a_driver_waits_for_the_reboot(lab: Lab, gpu_nodes: Callable[..., LabNode]) -> None:
     node = gpu_nodes("1x-rtx3090:580")
     version = "cat /proc/driver/nvidia/version"
     boot = node.exec("cat /proc/sys/kernel/random/boot_id").stdout
@@ -107,7 +108,7 @@ def test_a_driver_waits_for_the_reboot(lab: Lab, gpu_nodes: Callable[[str], LabN
 
 
 def test_plan_refuses_what_no_driver_runs(
-    tmp_path: Path, gpu_nodes: Callable[[str], LabNode], make_site: Callable[..., Site]
+    tmp_path: Path, gpu_nodes: Callable[..., LabNode], make_site: Callable[..., Site]
 ) -> None:
     node = gpu_nodes("mixed-1080ti-5090")
     code, data = verb(enrolled(make_site(tmp_path, node), node), "plan")
@@ -115,6 +116,62 @@ def test_plan_refuses_what_no_driver_runs(
     words = json.dumps(data["problems"])
     assert "1080" in words
     assert "5090" in words
+
+
+# Debian's own nvidia-smi, out of its package and not installed, where its archive has it.
+REAL = """
+for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    [ ! -f "$file" ] || sed -i 's/^Components: .*/Components: main non-free/; s/ main$/ main non-free/' "$file"
+done
+apt-get -q update && cd /tmp && apt-get -q download nvidia-smi && dpkg -x nvidia-smi_*.deb real
+"""
+AGREE = (
+    "index,name,uuid,pci.bus_id,memory.total,memory.free,temperature.gpu,power.draw,pcie.link.width.current,"
+    "ecc.mode.current,ecc.errors.uncorrected.volatile.total,mig.mode.current,clocks_throttle_reasons.active,compute_cap"
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "gpus", "fault"),
+    [
+        ("debian13", "8x-h100-sxm:550", Fault("ecc-uncorrected", 3, "2")),
+        ("debian13", "2x-rtx4090:550", Fault("err", 1)),
+        ("debian12", "1x-t4:535", Fault("hot", 0)),
+    ],
+)
+def test_the_real_nvidia_smi_says_the_same(
+    gpu_nodes: Callable[..., LabNode], system: str, gpus: str, fault: Fault
+) -> None:
+    node = gpu_nodes(gpus, system)
+    if node.exec(REAL).returncode != 0:
+        pytest.skip("no nvidia-smi in the apt archive of this machine")
+    real, ours = "/tmp/real/usr/lib/nvidia/current/nvidia-smi", "/usr/bin/nvidia-smi"
+    there = gpu_node.running(node)
+    fields = 'grep -o \'^"[^" ]*"\''
+    assert node.exec(f"{real} --help-query-gpu | {fields}").stdout == node.exec(f"{ours} --help-query-gpu").stdout[
+        len('List of valid properties to query for the switch "--query-gpu":\n\n') :
+    ].replace("\n\n", "\n")
+    for state in (there, inject(there, fault), inject(there, Fault("version-mismatch"))):
+        gpu_node.change(node, state)
+        for question in ("", " -L", f" --query-gpu={AGREE} --format=csv"):
+            theirs, mine = node.exec(real + question), node.exec(ours + question)
+            assert mine.returncode == theirs.returncode, question
+            # the first line of the table is the time
+            skip = 0 if question or state.fault("version-mismatch") else 1
+            assert mine.stdout.splitlines()[skip:] == theirs.stdout.splitlines()[skip:]
+
+
+def test_every_profile_boots_and_nvidia_ml_py_counts_its_gpus(gpu_nodes: Callable[..., LabNode]) -> None:
+    source = Path(pynvml.__file__).read_bytes()
+    ask = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
+    for profile in profiles():
+        node = gpu_nodes(f"{profile}:580" + (":proprietary" if profile == "1x-gtx1080ti" else ""))
+        node.exec("cat >/tmp/pynvml.py", stdin=source)
+        wanted = len(gpu_node.running(node).bound())
+        assert node.exec(f"cd /tmp && python3 -c '{ask}'").stdout == f"{wanted}\n", profile
+        listed = node.exec("nvidia-smi -L").stdout
+        assert listed.count("UUID: GPU-") == wanted, profile
+        assert node.exec("systemctl is-system-running").stdout == "running\n", profile
 
 
 def test_bad_gpus_are_refused_before_anything_starts(lab: Lab, node_names: Iterator[str]) -> None:

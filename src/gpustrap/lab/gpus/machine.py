@@ -13,7 +13,7 @@ import yaml
 HERE = Path(__file__).parent
 UUIDS = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562's name space for OIDs, no one's GPUs
 # Faults of the whole machine, and of one GPU with the value they have unless told otherwise.
-MACHINE_FAULTS = {"version-mismatch": "535.309.01", "nvml-error": "999"}
+MACHINE_FAULTS = {"version-mismatch": "535.161.07", "nvml-error": "999"}
 GPU_FAULTS = {
     "lost": "",
     "missing": "",

@@ -171,6 +171,16 @@ API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, fabric_t *fabr
     return ret == NOT_SUPPORTED ? SUCCESS : ret;
 }
 
+typedef struct { unsigned char cluster[16]; uint status, clique, state; } old_fabric_t;
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, old_fabric_t *fabric)
+{
+    uint links = 0;
+    nvmlReturn_t ret = number(device, "nvlinks", &links);
+    memset(fabric, 0, sizeof *fabric);
+    fabric->state = ret == SUCCESS ? 3 : 0;
+    return ret == NOT_SUPPORTED ? SUCCESS : ret;
+}
+
 /* --- nobody computes here --- */
 
 #define PROCESSES(name) \

@@ -19,6 +19,7 @@ LONG = {
 VALUED = ("-i", "-f", "--query-gpu", "--format", "--query-compute-apps")
 FLAGS = ("-L", "-q", "-x", "-h", "--version", "--help-query-gpu")
 INVALID = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n"
+UNKNOWN = "ERROR: Option {} is not recognized. Please run 'nvidia-smi -h'.\n"
 HELP = (
     "NVIDIA System Management Interface -- the lab's stand-in; its GPUs are simulated\n\n"
     "nvidia-smi [-L | -q [-x] | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]] [-i ID] [-f FILE]\n"
@@ -43,7 +44,7 @@ def parse(words: list[str]) -> dict[str, str]:
                     raise SmiError(1, INVALID)
                 value = rest.pop(0)
         elif word not in FLAGS:
-            raise SmiError(1, INVALID)
+            raise SmiError(255, UNKNOWN.format(word))
         found[word] = value
     return found
 
@@ -74,6 +75,8 @@ def answer(options: dict[str, str]) -> str:
     if "-h" in options:
         return HELP
     machine = load()
+    if "--version" in options and machine.branch < 545:
+        raise SmiError(255, UNKNOWN.format("--version"))
     if "--version" in options:
         return version(machine)
     if "--help-query-gpu" in options:
