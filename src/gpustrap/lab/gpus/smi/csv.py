@@ -75,7 +75,7 @@ def query(machine: Machine, gpus: list[dict[str, str]], names: str, form: str) -
     known = fields(machine.branch)
     words = [word.strip() for word in form.split(",")]
     if "csv" not in words:
-        raise SmiError(2, 'Error: option "--format=csv" is needed: that is the only one with --query-gpu.')
+        raise SmiError(2, "\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n")
     wanted = []
     for given in names.split(","):
         name = given.strip()

@@ -18,7 +18,7 @@ LONG = {
 }
 VALUED = ("-i", "-f", "--query-gpu", "--format", "--query-compute-apps")
 FLAGS = ("-L", "-q", "-x", "-h", "--version", "--help-query-gpu")
-INVALID = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n"
+NO_VALUE = "ERROR: Option {} is missing its value. Please run 'nvidia-smi -h' for help.\n"
 UNKNOWN = "ERROR: Option {} is not recognized. Please run 'nvidia-smi -h'.\n"
 HELP = (
     "NVIDIA System Management Interface -- the lab's stand-in; its GPUs are simulated\n\n"
@@ -41,7 +41,7 @@ def parse(words: list[str]) -> dict[str, str]:
         if word in VALUED:
             if not value:
                 if not rest:
-                    raise SmiError(1, INVALID)
+                    raise SmiError(255, NO_VALUE.format(word))
                 value = rest.pop(0)
         elif word not in FLAGS:
             raise SmiError(255, UNKNOWN.format(word))

@@ -103,7 +103,9 @@ def chosen(machine: Machine, wanted: str) -> list[dict[str, str]]:
             time.sleep(1)
         if "return" in gpu:
             code = int(gpu["return"])
-            words = "GPU is lost.  Reboot the system to recover this GPU" if code == 15 else WORDS.get(code, WORDS[999])
+            words = (
+                "GPU is lost.  Reboot the system to recover this GPU\n\n" if code == 15 else WORDS.get(code, WORDS[999])
+            )
             raise SmiError(code, "Unable to determine the device handle for GPU{}: {}".format(gpu["bus_id"][4:], words))
         found.append(_derived(machine, gpu, index))
     if not found:
