@@ -67,6 +67,7 @@ class DriverPackages(Row):
         fabric_manager: Names of its packages, at the driver's version; empty where there is none.
         subnet_manager: What NVLink 5 boards need besides.
         imex: Package of the IMEX daemon; empty where there is none.
+        only_kept: Nobody gets these anew: they stay where a node has them, e.g. a desktop's packages.
         pin: How it is kept from moving: ``hold``, our apt ``preferences``, or dnf's ``versionlock``.
         repository: A name in repositories.yml.
         components: Of the distribution's archive that must be switched on.
@@ -87,6 +88,7 @@ class DriverPackages(Row):
     fabric_manager: tuple[str, ...] = ()
     subnet_manager: tuple[str, ...] = ()
     imex: str = ""
+    only_kept: bool = False
     pin: Literal["hold", "preferences", "versionlock"]
     repository: str
     components: tuple[str, ...] = ()
@@ -97,7 +99,8 @@ class DriverPackages(Row):
     def row(self) -> str:
         """How the source of a choice names this row."""
         branches, distros = "/".join(self.branches), ", ".join(self.distros)
-        return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module} on {distros}"
+        kept = f" ({self.leading})" if self.only_kept else ""
+        return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module}{kept} on {distros}"
 
     def seen_of(self, branch: str) -> str:
         """The newest version of a branch that was read in this origin; empty where none was."""

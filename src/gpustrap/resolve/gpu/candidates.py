@@ -17,9 +17,9 @@ from gpustrap.resolve.parts import Inputs
 PREBUILT_FOR = ("generic", "lowlatency", "aws", "azure", "gcp", "oracle")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A branch in a flavour, from an origin.
+    """A branch in a flavour, from an origin; each is itself, whatever another is made of.
 
     Attributes:
         unfit: Why it cannot be, as the end of a sentence; empty where it can.
@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Branch, flavour, origin and module: what tells it from every other candidate of a node."""
+        """Branch, flavour, origin and module, as a lock has them."""
         row = self.packages
         return self.branch.branch, row.flavour, row.origin, row.module
 
@@ -63,11 +63,12 @@ def all_candidates(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Candidate
 
 
 def _offered(inputs: Inputs) -> Iterator[tuple[DriverBranch, DriverPackages]]:
+    there = inputs.facts.packages_there
     for row in inputs.catalog.driver_packages:
         if inputs.distro.key in row.distros:
             for name in row.branches:
                 branch = inputs.catalog.driver(name)
-                if branch:
+                if branch and (not row.only_kept or fill(inputs, row.leading, branch) in there):
                     yield branch, row
 
 

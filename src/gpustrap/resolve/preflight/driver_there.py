@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.model.facts import InstallFacts
-from gpustrap.resolve.gpu.installed import PACKAGE, upstream_version
+from gpustrap.resolve.gpu.installed import PACKAGE, upstream_version, whose
 from gpustrap.resolve.gpu.stack import Driver
-from gpustrap.resolve.preflight.repositories import whose
 from gpustrap.resolve.preflight.view import Seen, View, is_driver_package, some, warning
 
 APART = frozenset({"nvidia-settings", "nvidia-prime"})  # have versions and sources of their own
@@ -75,7 +74,7 @@ def _other_origin(view: View, driver: Driver) -> Iterator[Seen]:
         if name in manager.packages
         and is_driver_package(name)
         and name not in APART
-        and whose(view, archive) != driver.packages.origin
+        and whose(view.inputs, archive) != driver.packages.origin
     }
     if not others:
         return
