@@ -289,6 +289,25 @@ def test_what_nobody_read_is_never_chosen_by_itself_and_always_told(node: Facts,
 
 
 @for_all(nodes(), REQUESTS)
+def test_what_rests_on_a_recalled_repository_says_so(node: Facts, request: Request) -> None:
+    lock = locked(node, request)
+    if lock is None:
+        return
+    distro = inputs_of(node, request).distro
+    theirs = {
+        distro.nvidia: {"cuda", "cudnn", "nccl"},
+        distro.archive: {"docker"} if request.docker_origin == "distribution" else set(),
+        CATALOG.container_toolkit.repository: {"container-toolkit"},
+    }
+    origin = lock.pending["nvidia_driver"]["nvidia_driver_origin"]
+    theirs[distro.nvidia if origin == "nvidia" else distro.archive] |= {"fabric-manager"}
+    rows = [CATALOG.repository(r.name, node.os.architecture) for r in lock.repositories]
+    recalled = [row.name for row in rows if row and row.confidence == "recalled"]
+    resting = {item for name in recalled for item in theirs.get(name, ())}
+    assert not [c for c in lock.choices if c.item in resting and c.value != "none" and c.confidence == "verified"]
+
+
+@for_all(nodes(), REQUESTS)
 def test_the_same_input_gives_the_same_bytes(node: Facts, request: Request) -> None:
     first = planned(node, request)
     again = Facts.model_validate_json(node.model_dump_json())

@@ -6,6 +6,7 @@ from gpustrap.errors import Problem
 from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
+from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.candidates import fill
 from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
@@ -40,7 +41,8 @@ def plan_fabric(stack: Stack) -> Part:
                 versions[name] = version
     if problems:
         return Part(problems=tuple(problems.values()))
-    row = stack.driver.packages
+    inputs, row = stack.inputs, stack.driver.packages
+    repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
     reason = f"{needs.why}; exactly the driver's version"
     if still_open := ", ".join(name for name, version in versions.items() if not version):
         reason += f"; version open: {still_open}, as only a package manager with its repository knows it"
@@ -49,8 +51,8 @@ def plan_fabric(stack: Stack) -> Part:
         value=_value(stack, needs.kinds),
         reason=reason,
         source=row.row,
-        confidence=row.confidence,
-        simulated=stack.inputs.request.simulated and row.origin == "nvidia",
+        confidence=confidence(stack.driver.branch, row, repository, unread=_unread(stack, versions)),
+        simulated=inputs.request.simulated and row.origin == "nvidia",
     )
     packages = ", ".join(f"{name} {version or '(version open)'}" for name, version in versions.items())
     lines = (f"The node needs {' and '.join(needs.kinds)}: {needs.why}.", f"Chosen: {packages} ({row.row}).")
@@ -147,6 +149,13 @@ def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     else:
         remedy = again
     return inputs.problem("fabric-manager-mismatch", message, remedy, evidence=f"{name}: {', '.join(here)}")
+
+
+def _unread(stack: Stack, versions: dict[str, str]) -> bool:
+    """Whether a version is the driver's by rule alone: the node knows no such package, and nobody saw that driver."""
+    packages, driver = stack.inputs.facts.package_manager.packages, stack.driver
+    guessed = [n for n, v in versions.items() if v and v not in {packages.get(n), *_available(stack, n)}]
+    return bool(guessed) and driver.version not in driver.packages.seen
 
 
 def _any_version(stack: Stack, name: str) -> str:
