@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpustrap.cli.options import FormatOption, examples
-from gpustrap.cli.output import Format, clean, emit, show_problems, stderr
+from gpustrap.cli.output import Format, emit, show_problems, tell
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 
@@ -77,7 +77,7 @@ def show(
         table = text.gpu_cards(found) if len(found) <= MANY else text.topic_tables(boards)
         emit([known.data() for known in found], table, form)
         for words in (warning for known in found for warning in known.warnings):
-            stderr.print(clean(f"Warning: {words}"), soft_wrap=True)
+            tell(f"Warning: {words}")
 
 
 @catalog_app.command(epilog=examples("gpustrap catalog check", "gpustrap catalog check --older-than 90 --format json"))
@@ -103,5 +103,5 @@ def check(
     show_problems(Problem("catalog-broken", "catalog", fault, code, "", remedy) for fault in health.broken)
     if not health.broken:
         counts = f"{len(health.recalled)} recalled, {len(health.old)} older than {older_than} days"
-        stderr.print(clean(f"{health.rows} rows, nothing broken; {counts}"), soft_wrap=True)
+        tell(f"{health.rows} rows, nothing broken; {counts}")
     raise typer.Exit(int(code))

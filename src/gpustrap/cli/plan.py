@@ -150,10 +150,10 @@ def _show(planned: Planned, form: Format, *, explain: bool) -> None:
 
 def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
     if planned.note:
-        stderr.print(planned.note, markup=False)
+        stderr.print(planned.note)
     if planned.written:
-        stderr.print(f"wrote {place.lock.name}", markup=False)
+        stderr.print(f"wrote {place.lock.name}")
     elif planned.lock and not quiet and not planned.problems:
-        stderr.print(f"{place.lock.name} is up to date", markup=False)
+        stderr.print(f"{place.lock.name} is up to date")
     if planned.written and planned.changes:
         say_next("gpustrap apply")

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.drift import LOCK, NodeDrift
 from gpustrap.model.ledger import DriftItem
 from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Columns, Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
@@ -29,7 +29,7 @@ def render(nodes: Sequence[NodeDrift]) -> RenderableType:
     drifted = [node.node for node in nodes if node.items]
     if drifted:
         command = next_step(f"gpustrap apply {' '.join(map(one_line, drifted))}")
-        parts += [Text(), Text.assemble(("Next: ", "bold"), command)]
+        parts += [Text(), Hanging(command, Text("Next: ", style="bold"))]
     return Group(*parts)
 
 
@@ -43,15 +43,13 @@ def _headline(node: NodeDrift) -> Text:
     return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)), simulated)
 
 
-def _table(items: Sequence[tuple[str, DriftItem]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in ("Node", "Resource", "Wanted", "Found", "Role"):
-        table.add_column(title, overflow="fold")
+def _table(items: Sequence[tuple[str, DriftItem]]) -> Columns:
+    rows = []
     for name, item in items:
         wanted, found = words(item)
         resource = f"{item.kind} {item.name}"
-        table.add_row(*(Text(one_line(cell)) for cell in (name, resource, wanted, found, item.role or "all")))
-    return table
+        rows.append([one_line(cell) for cell in (name, resource, wanted, found, item.role or "all")])
+    return Columns(("Node", "Resource", "Wanted", "Found", "Role"), rows, named=False)
 
 
 def words(item: DriftItem) -> tuple[str, str]:
