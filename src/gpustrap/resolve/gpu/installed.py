@@ -13,7 +13,7 @@ PACKAGE = "package "  # how the origin of an install begins
 # 5:580.95.05-0ubuntu1 -> 580.95.05
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+){1,2})(?![\d.])")
 NVIDIA_HOST = "developer.download.nvidia.com"
-DKMS = "dkms"
+_DKMS = re.compile(r"nvidia.*(?<!no-)dkms")  # nvidia-headless-no-dkms builds nothing
 
 
 def upstream_version(package_version: str) -> str:
@@ -81,8 +81,8 @@ def _installed(inputs: Inputs, candidate: Candidate, there: dict[str, str]) -> I
     if archive and whose(inputs, archive) != row.origin:
         return None
     names = tuple(fill(inputs, name, branch, upstream_version(version)) for name in row.packages)
-    built = {name for name in there if DKMS in name and "nvidia" in name}
-    if not {name for name in names if DKMS in name} <= built or (row.module == "prebuilt" and built):
+    built = {name for name in there if _DKMS.search(name)}
+    if not {name for name in names if _DKMS.search(name)} <= built or (row.module == "prebuilt" and built):
         return None
     modules = sum(name in there for name in kernel_packages(inputs, row, branch)) if row.module == "prebuilt" else 0
     return Installed(candidate, tuple(name for name in names if name in there), version, modules)
