@@ -162,7 +162,8 @@ def reasoning(said: Said) -> Reasoning:
         kinds = " or ".join(dict.fromkeys(a.name for a in gpu.architectures))
         lines.insert(0, f"{gpu.name} ({kinds}) takes {limits_of(gpu, machine).words} ({gpu.row}).")
     lines += _grouped("Ruled out", ((c, c.unfit) for c in said.every if c.unfit))
-    lines += _grouped("Passed over", ((c, why) for c, why in said.passed.items() if c is not said.chosen))
+    passed = ((c, why) for c, why in said.passed.items() if c is not said.chosen and not c.packages.only_kept)
+    lines += _grouped("Passed over", passed)
     if said.installed and said.installed.candidate is not said.chosen:
         lines.append(f"{said.installed.words} is on the node and does not stay: {_moved(said)}.")
     others = [c for c in said.every if not c.unfit and c not in said.passed and c is not said.chosen]
