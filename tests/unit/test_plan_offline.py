@@ -228,24 +228,48 @@ def test_a_setting_is_what_an_inventory_would_hold(
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "words"),
+    ("text", "code", "words", "way"),
     [
-        ("gpustrap_drivre_branch=580", "unknown-variable", "did you mean gpustrap_driver_branch?"),
-        ("driver_branch=580", "unknown-variable", "did you mean gpustrap_driver_branch?"),
-        ("gpustrap_driver_branch", "bad-setting", "it has no value"),
-        ("gpustrap_driver_branch=58", "bad-value", "must match"),
-        ("gpustrap_frameworks=torch", "bad-value", "must be a list"),
-        ("gpustrap_docker=perhaps", "bad-value", "must be true or false"),
-        ("gpustrap_frameworks=[torch", "bad-value", "is no YAML"),
-        ("gpustrap_pcie_width=3", "bad-value", "1, 2, 4, 8 or 16"),
+        (
+            "gpustrap_drivre_branch=580",
+            "unknown-variable",
+            "did you mean gpustrap_driver_branch?",
+            "--set gpustrap_driver_branch=580",
+        ),
+        (
+            "driver_branch=580",
+            "unknown-variable",
+            "did you mean gpustrap_driver_branch?",
+            "--set gpustrap_driver_branch=580",
+        ),
+        ("gpustrap_driver=open", "unknown-variable", "gpustrap_driver_flavour?", "--set gpustrap_driver_flavour=open"),
+        (
+            "gpustrap_torch=1",
+            "unknown-variable",
+            "did you mean gpustrap_frameworks?",
+            "--set 'gpustrap_frameworks=[torch]'",
+        ),
+        ("gpustrap_secure_boot=false", "unknown-variable", "there is no variable", "docs/variables.md"),
+        ("gpustrap_docker_repo=https://u:p@h", "unknown-variable", "docker_repository?", "docker_repository=…"),
+        ("gpustrap_driver_branch", "bad-setting", "it has no value", "gpustrap_driver_branch=VALUE"),
+        ("gpustrap_driver_branch=58", "bad-value", "must be auto or the three digits of a branch, e.g. 580", "correct"),
+        ("gpustrap_driver_branch=", "bad-value", "has no value", "write --set gpustrap_driver_branch=580"),
+        ("gpustrap_driver_branch=580.1.2", "bad-value", "which gpustrap_driver_version takes", "correct"),
+        ("gpustrap_driver_version=580", "bad-value", "must be a whole driver version, e.g. 580.178.04", "correct"),
+        ("gpustrap_frameworks=torch", "bad-value", "must be a list", "write --set 'gpustrap_frameworks=[torch]'"),
+        ("gpustrap_docker=perhaps", "bad-value", "must be true or false", "correct"),
+        ("gpustrap_docker=", "bad-value", "has no value", "correct"),
+        ("gpustrap_frameworks=[torch", "bad-value", "is no YAML", "correct"),
+        ("gpustrap_pcie_width=3", "bad-value", "1, 2, 4, 8 or 16", "correct"),
     ],
 )
-def test_a_wrong_setting_ends_it(write: Write, text: str, code: str, words: str) -> None:
+def test_a_wrong_setting_ends_it(write: Write, text: str, code: str, words: str, way: str) -> None:
     with pytest.raises(GpustrapError, match=r".") as caught:
         plan(write("a.json", FACTS), settings=[text, "gpustrap_docker=true"])
     (problem,) = caught.value.problems
     assert (problem.code, problem.exit_code) == (code, ExitCode.USAGE)
     assert words in problem.message
+    assert way in problem.remedy
 
 
 def test_what_is_about_nodes_and_lock_does_not_mix_with_recorded_facts() -> None:

@@ -22,7 +22,7 @@ from gpustrap.model.site import Site
 from gpustrap.resolve.plan import COMPONENTS, plan_node
 from gpustrap.site.inventory import load_nodes
 from gpustrap.site.lockfile import diff_locks, read_lock, write_lock
-from gpustrap.site.wrong import closest
+from gpustrap.site.meant import closest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.site.inventory import load_nodes
-from gpustrap.site.wrong import closest
+from gpustrap.site.meant import closest
 
 
 def plan_from_facts(

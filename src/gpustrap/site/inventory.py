@@ -22,9 +22,9 @@ from gpustrap.model.request import Request
 from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.site import cache
+from gpustrap.site.meant import PREFIX
 from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
 
-PREFIX = "gpustrap_"
 ROLE_PREFIXES = tuple(f"{role}_" for role in (*ROLES, *PENDING_ROLES))
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
