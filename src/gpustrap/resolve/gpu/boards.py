@@ -7,12 +7,18 @@ from functools import cache, cached_property
 
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import Architecture, Gpu, IdRange
+from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.facts import Facts, PciFacts
 
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302")  # VGA and 3D
 BRIDGE = "0680"  # of NVIDIA's, these are NVSwitches
 SET_ASIDE = frozenset({"vfio-pci", "pci-stub", "pciback", "xen-pciback"})
+
+
+def in_virtual_machine(facts: Facts) -> bool:
+    """Whether bridges, links and NVSwitches are a host's, and what the node sees of them is made up."""
+    return facts.virtualization not in {"none", "unknown", *CONTAINERS}
 
 
 @cache

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gpustrap.errors import Problem
-from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.confidence import confidence
-from gpustrap.resolve.gpu.boards import counted
+from gpustrap.resolve.gpu.boards import counted, in_virtual_machine
 from gpustrap.resolve.gpu.candidates import fill
 from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
 from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
@@ -76,7 +75,7 @@ def _without(stack: Stack) -> Part:
     names = counted(tuple(gpu.name for gpu in pluggable))
     findings: tuple[Finding, ...] = ()
     reason = "no NVSwitch among the node's PCI devices"
-    if facts.virtualization not in {"none", "unknown", *CONTAINERS}:
+    if in_virtual_machine(facts):
         reason += ": in a virtual machine, the host runs it"
         findings = (
             Finding(
