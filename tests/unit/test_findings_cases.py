@@ -66,7 +66,7 @@ def inputs_of(facts: Facts, request: dict[str, Any]) -> Inputs:
 
 
 def driver_of(inputs: Inputs, words: str) -> Driver | None:
-    """``580 open nvidia dkms kept``; versions are made up."""
+    """``580 open nvidia dkms kept``; versions are made up, packages are those that a plan chooses anew."""
     if words == "none":
         return None
     name, flavour, origin, module, *kept = words.split()
@@ -77,6 +77,7 @@ def driver_of(inputs: Inputs, words: str) -> Driver | None:
         if (r.flavour, r.origin, r.module) == (flavour, origin, module)
         and inputs.distro.key in r.distros
         and name in r.branches
+        and not r.only_kept
     )
     assert branch
     return Driver(branch, row, f"{name}.95.05", f"{name}.95.05-1", kept=kept == ["kept"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def facts_of(case: dict[str, Any]) -> Facts:
 def in_archive(archive: dict[str, Any], kernel: str) -> dict[str, Any]:
     """What apt knows of the driver's packages in the distribution's own archive."""
     names = parsed("archives")[archive["names"]]
-    flavour = kernel.rpartition("-")[2]
+    flavour = re.sub(r"^[^-]+-([1-9]\d*-)?", "", kernel)
     candidates: dict[str, str] = {}
     for branch, version in archive["drivers"].items():
         fields = {"branch": branch, "kernel": kernel, "flavour": flavour, "hwe": archive.get("hwe", "")}

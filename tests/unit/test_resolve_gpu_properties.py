@@ -48,10 +48,21 @@ CODE: dict[str, dict[str, tuple[tuple[str, ...], bool]]] = {
     "tensorflow": {"cu12": (("6.0", "7.0", "7.5", "8.0", "8.9", "9.0"), True)},
 }
 KERNELS = {
-    "debian": ["6.1.0-44-amd64", "6.12.117+deb13-amd64", "7.3.4-1-cloud-amd64"],
-    "ubuntu": ["6.8.0-90-generic", "6.17.0-14-generic", "5.15.0-1044-aws", "7.0.0-22-generic", "6.9.1-custom"],
+    "debian": ["6.1.0-44-amd64", "6.12.117+deb13-amd64", "7.3.4-1-cloud-amd64", "6.8.12-4-pve"],
+    "ubuntu": [
+        "6.8.0-90-generic",
+        "6.17.0-14-generic",
+        "6.17.0-14-generic-64k",
+        "7.0.0-22-generic",
+        "6.11.0-061100-generic",
+        "6.14.0-1015-nvidia",
+        "5.15.0-1044-aws",
+        "6.17.0-1010-azure",
+        "6.9.1-custom",
+    ],
     "rhel": ["5.14.0-611.el9.x86_64", "6.12.0-124.el10.x86_64"],
 }
+FOREIGN = {"6.8.12-4-pve", "6.11.0-061100-generic", "6.9.1-custom"}
 
 
 def for_all(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[int], None]]:
@@ -263,6 +274,16 @@ def test_modules_built_on_the_node_under_secure_boot_need_a_person(node: Facts, 
     secure = SecureBootFacts(enabled=True, source="efivar")
     variables = driver(node.model_copy(update={"secure_boot": secure}), request)
     assert not variables or variables["nvidia_driver_module"] == "prebuilt" or request.driver_mok
+
+
+@for_all(nodes(), REQUESTS)
+def test_a_kernel_from_elsewhere_gets_no_package_of_the_distributions_kernels(node: Facts, request: Request) -> None:
+    plan = planned(node, request)
+    variables = plan.lock.pending.get("nvidia_driver") if plan.lock else None
+    if variables and node.kernel.running in FOREIGN:
+        assert variables["nvidia_driver_module"] == "dkms"
+        assert {p["name"] for p in variables["nvidia_driver_kernel_packages"]} <= {"linux-headers-{kernel}"}
+        assert "kernel-foreign" in {f.code for f in plan.findings}
 
 
 @for_all(nodes(), REQUESTS)

@@ -9,12 +9,9 @@ from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.catalog.schema_stack import DriverPackages
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.gpu.fabric_needs import Needs, fabric_missing, fabric_needs
-from gpustrap.resolve.gpu.kernel import kernel_flavour
+from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour
 from gpustrap.resolve.gpu.limits import Limits, limits_of
 from gpustrap.resolve.parts import Inputs
-
-# Kernels that Ubuntu builds modules for, where the node's apt cannot be asked.
-PREBUILT_FOR = ("generic", "lowlatency", "aws", "azure", "gcp", "oracle")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,18 +111,28 @@ def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> st
         return ""
     flavour = kernel_flavour(inputs.facts.kernel.running, inputs.distro)
     if not flavour:
-        return f"there are no prebuilt modules for kernel {inputs.facts.kernel.running}"
+        return f"kernel {inputs.facts.kernel.running} is none that {inputs.distro.name} has modules for"
     manager = inputs.facts.package_manager
     names = kernel_packages(inputs, row, branch)
     if manager.candidates:
         missing = [name for name in names if name not in manager.candidates and name not in manager.packages]
         return f"apt on the node does not know {', '.join(missing)}" if missing else ""
-    return "" if flavour.startswith(PREBUILT_FOR) else f"there are no prebuilt modules for kernel flavour {flavour}"
+    known = flavour in inputs.distro.prebuilt_for
+    return "" if known else f"no prebuilt modules are known for kernel flavour {flavour}"
 
 
 def kernel_packages(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> tuple[str, ...]:
-    """The names of what a row's modules need for the running kernel."""
-    return tuple(fill(inputs, name, branch) for name in row.kernel_packages)
+    """The names of what a row's modules need for the running kernel.
+
+    Of a kernel that is none of the distribution's: its headers, unless they are there and apt does not know them, since
+    they have other names where such a kernel is from.
+    """
+    kernel, manager = inputs.facts.kernel, inputs.facts.package_manager
+    if not is_foreign(kernel.running, inputs.distro):
+        return tuple(fill(inputs, name, branch) for name in row.kernel_packages)
+    names = tuple(fill(inputs, name, branch) for name in row.kernel_packages if "{kernel_flavour}" not in name)
+    there = kernel.running in kernel.headers
+    return tuple(n for n in names if not there or n in manager.packages or n in manager.candidates)
 
 
 def fill(inputs: Inputs, template: str, branch: DriverBranch, version: str = "") -> str:
