@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpustrap.errors import Problem
+from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.confidence import confidence
@@ -19,6 +20,7 @@ ITEM = "fabric-manager"
 # The subnet manager has none of its own: the fabric manager's starts it.
 SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
 
+ERROR_802 = "CUDA ends with error 802, system not yet initialized"
 # What the subnet manager needs has versions of its own, except for this library.
 OF_THE_DRIVER = "libnvsdm"
 
@@ -61,7 +63,7 @@ def plan_fabric(stack: Stack) -> Part:
             f"{ROLE}_packages": listed(versions),
             f"{ROLE}_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
         },
-        findings=_subnet_findings(stack) if "subnet manager" in needs.kinds else (),
+        findings=(*_subnet_findings(stack), *_perhaps_on_host(stack)) if "subnet manager" in needs.kinds else (),
         reasoning=(Reasoning(item=ITEM, sentences=lines),),
     )
 
@@ -77,20 +79,32 @@ def _without(stack: Stack) -> Part:
     reason = "no NVSwitch among the node's PCI devices"
     if in_virtual_machine(facts):
         reason += ": in a virtual machine, the host runs it"
-        findings = (
-            Finding(
-                code="fabric-manager-on-host",
-                severity="note",
-                subject=names,
-                message="the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host "
-                "must run the fabric manager, or CUDA ends with error 802, system not yet initialized",
-                evidence=f"virtualization {facts.virtualization}; no NVSwitch among the PCI devices",
-                advice="ask whoever runs the host for its fabric manager's state",
-            ),
-        )
+        message = "the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host must run"
+        findings = (_on_host(facts, names, f"{message} the fabric manager, or {ERROR_802}"),)
     choice = Choice(item=ITEM, value="none", reason=reason, source="node: PCI")
     lines = (f"{names} can hang on NVSwitches.", f"None is planned: {reason}.")
     return Part((choice,), findings=findings, reasoning=(Reasoning(item=ITEM, sentences=lines),))
+
+
+def _perhaps_on_host(stack: Stack) -> tuple[Finding, ...]:
+    """The switches of NVLink 5 are not told by PCI: a virtual machine may have been given all of them, or none."""
+    facts = stack.inputs.facts
+    if not in_virtual_machine(facts):
+        return ()
+    names = counted(tuple(gpu.name for gpu in with_fabric(stack.gpus, "nvlink5")))
+    message = "the node is a virtual machine: unless it was given the whole board, the host must run the fabric manager"
+    return (_on_host(facts, names, f"{message}, or {ERROR_802}, and the planned one finds nothing to manage"),)
+
+
+def _on_host(facts: Facts, names: str, message: str) -> Finding:
+    return Finding(
+        code="fabric-manager-on-host",
+        severity="note",
+        subject=names,
+        message=message,
+        evidence=f"virtualization {facts.virtualization}; no NVSwitch among the PCI devices",
+        advice="ask whoever runs the host for its fabric manager's state",
+    )
 
 
 def _names(stack: Stack, kind: Kind) -> tuple[str, ...]:
