@@ -76,7 +76,8 @@ def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
     running = view.facts.kernel.running
     others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
     found = []
-    if any(c.packages.module == "prebuilt" for c in others):
+    own = not is_foreign(running, view.inputs.distro)
+    if own and any(c.packages.module == "prebuilt" for c in others):
         found.append("set gpustrap_driver_origin: distribution, whose modules are built for its kernels")
     later = [int(c.branch.branch) for c in others if c.branch.branch != branch.branch and _runs_on(c.branch, running)]
     if later:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.resolve.gpu.candidates import all_candidates
+from gpustrap.resolve.gpu.kernel import is_foreign
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.preflight.view import Seen, View, note, warning
 
@@ -54,11 +55,14 @@ def _key_enrolled(view: View) -> bool:
 
 
 def _refused(view: View, driver: Driver, evidence: str) -> Seen:
-    """The three ways out; where the distribution has no signed modules, the first is another distribution."""
-    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
-    signed = [int(c.branch.branch) for c in others if c.packages.module == "prebuilt"]
+    """The three ways out; the first is another kernel or distribution where this one has no signed modules."""
+    prebuilt = [c for c in all_candidates(view.inputs, view.driven) if c.packages.module == "prebuilt"]
+    signed = [int(c.branch.branch) for c in prebuilt if c.by in {"", "request"}]
+    distro = view.inputs.distro
     first = "install a distribution that signs modules itself, as Ubuntu does"
-    if signed:
+    if is_foreign(view.facts.kernel.running, distro) and any(c.by not in {"gpus", "fabric"} for c in prebuilt):
+        first = f"boot a kernel of {distro.name}, which has signed modules for its own kernels"
+    elif signed:
         first = f'set gpustrap_driver_origin: distribution (branch "{max(signed)}" has signed modules)'
     message = "Secure Boot is on, and modules that DKMS builds on the node would be refused by the kernel"
     remedy = f"one of: {first}; {MOK}; switch Secure Boot off in the firmware"
