@@ -132,7 +132,8 @@ def known_packages(distro: Distro, kernel: str, how_many: str) -> dict[str, str]
                 for ending in ("", distro.kernel_hwe):
                     found[name.format(**names, kernel_flavour=flavour + ending)] = "6.8.0-90.91"
             if row.origin == "distribution" and how_many != "none":
-                for name in (*row.packages, row.leading, *row.fabric_manager, row.imex, *row.subnet_manager):
+                fabric = (*row.fabric_manager, row.imex, *row.subnet_manager, row.subnet_library)
+                for name in (*row.packages, row.leading, *fabric):
                     found[name.format(**names, kernel_flavour=flavour)] = f"{branch}.99.01-0made1"
     return {name: version for name, version in found.items() if name}
 

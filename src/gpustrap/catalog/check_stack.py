@@ -138,7 +138,8 @@ def _names(where: str, row: DriverPackages) -> Iterator[str]:
     for version in row.seen:
         if not any(re.fullmatch(rf"{branch}(\.\d+){{1,2}}", version) for branch in row.branches):
             yield f"{where}: version {version} is of none of its branches"
-    versioned = (*row.packages, *row.fabric_manager, *row.subnet_manager, row.imex, row.leading, row.stream)
+    fabric = (*row.fabric_manager, *row.subnet_manager, row.subnet_library, row.imex)
+    versioned = (*row.packages, *fabric, row.leading, row.stream)
     if any("{kernel" in name for name in versioned):
         yield f"{where}: only kernel_packages know the kernel"
     try:

@@ -65,7 +65,8 @@ class DriverPackages(Row):
         version: The package version, a template over ``version``; empty where only the node's package manager knows.
         seen: The newest versions that were read in this origin, one for a branch.
         fabric_manager: Names of its packages, at the driver's version; empty where there is none.
-        subnet_manager: What NVLink 5 boards need besides.
+        subnet_manager: What NVLink 5 boards need besides, at versions of its own.
+        subnet_library: What that needs at the driver's version; empty where there is none.
         imex: Package of the IMEX daemon; empty where there is none.
         only_kept: Nobody gets these anew: they stay where a node has them, e.g. a desktop's packages.
         pin: How it is kept from moving: ``hold``, our apt ``preferences``, or dnf's ``versionlock``.
@@ -87,6 +88,7 @@ class DriverPackages(Row):
     seen: tuple[str, ...] = ()
     fabric_manager: tuple[str, ...] = ()
     subnet_manager: tuple[str, ...] = ()
+    subnet_library: str = ""
     imex: str = ""
     only_kept: bool = False
     pin: Literal["hold", "preferences", "versionlock"]
@@ -113,6 +115,7 @@ class DriverPackages(Row):
             *self.kernel_packages,
             *self.fabric_manager,
             *self.subnet_manager,
+            self.subnet_library,
             self.imex,
             self.leading,
         )

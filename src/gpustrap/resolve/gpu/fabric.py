@@ -21,8 +21,6 @@ ITEM = "fabric-manager"
 SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
 
 ERROR_802 = "CUDA ends with error 802, system not yet initialized"
-# What the subnet manager needs has versions of its own, except for this library.
-OF_THE_DRIVER = "libnvsdm"
 
 
 def plan_fabric(stack: Stack) -> Part:
@@ -32,10 +30,10 @@ def plan_fabric(stack: Stack) -> Part:
         return _without(stack)
     versions: dict[str, str] = {}
     problems: dict[str, Problem] = {}  # one of a kind says it all
+    with_own = {_name(stack, template) for template in stack.driver.packages.subnet_manager}
     for kind in needs.kinds:
-        for name in _names(stack, kind):
-            own = kind == "subnet manager" and not name.startswith(OF_THE_DRIVER)
-            version = _any_version(stack, name) if own else _exact_version(stack, name)
+        for name in sorted(_name(stack, template) for template in fabric_packages(stack.driver.packages, kind)):
+            version = _any_version(stack, name) if name in with_own else _exact_version(stack, name)
             if isinstance(version, Problem):
                 problems.setdefault(version.code, version)
             else:
@@ -107,9 +105,8 @@ def _on_host(facts: Facts, names: str, message: str) -> Finding:
     )
 
 
-def _names(stack: Stack, kind: Kind) -> tuple[str, ...]:
-    inputs, driver = stack.inputs, stack.driver
-    return tuple(fill(inputs, name, driver.branch, driver.version) for name in fabric_packages(driver.packages, kind))
+def _name(stack: Stack, template: str) -> str:
+    return fill(stack.inputs, template, stack.driver.branch, stack.driver.version)
 
 
 def _value(stack: Stack, kinds: tuple[Kind, ...]) -> str:
