@@ -40,6 +40,8 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
             except ValidationError as error:
                 wrong = wrong_value(dict(error.errors(include_url=False)[0]))
                 way = f"write {_setting(name, wrong.instead)}" if wrong.instead else f"correct --set {name}=…"
+                if wrong.taker:
+                    way = f"write {_setting(wrong.taker, value)}"
                 problems.append(_problem(name, "bad-value", f"{name} {wrong.said}", way))
             except yaml.YAMLError:
                 problems.append(_problem(name, "bad-value", f"{name} is no YAML", f"correct --set {name}=…"))

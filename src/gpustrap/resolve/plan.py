@@ -49,7 +49,7 @@ def plan_node(
     Returns:
         The node's entry for the lock or every reason why there can be none, and what was noticed on the way.
     """
-    distro = _distro(name, facts, catalog)
+    distro = _distro(name, facts, catalog, offline)
     if isinstance(distro, Problem):
         return NodePlan(None, (distro,))
     digests = request_digest(request), system_digest(facts)
@@ -104,7 +104,7 @@ def _os(facts: Facts) -> str:
     return f"{system.id} {system.version_id}{codename} {system.architecture}"
 
 
-def _distro(name: str, facts: Facts, catalog: Catalog) -> Distro | Problem:
+def _distro(name: str, facts: Facts, catalog: Catalog, offline: bool) -> Distro | Problem:
     """The node's distribution; or which of release, architecture and package manager is not what is supported."""
 
     def refused(code: str, message: str, evidence: str, remedy: str) -> Problem:
@@ -113,7 +113,7 @@ def _distro(name: str, facts: Facts, catalog: Catalog) -> Distro | Problem:
     found = catalog.distro(facts.os.id, facts.os.version_id)
     called = facts.os.pretty_name or _os(facts)
     architectures = catalog.server.architectures.names
-    leave_out = f"leave it out: --limit '!{name}'"
+    leave_out = "leave its facts out" if offline else f"leave it out: --limit '!{name}'"
     if found is None:
         known = f"supported: {', '.join(d.name for d in catalog.distros)}"
         return refused("unsupported-os", f"{called} is not supported", known, f"install one of these, or {leave_out}")

@@ -19,20 +19,24 @@ class Wrong:
     Attributes:
         said: After the variable's name.
         instead: What to write there, as YAML; empty where nobody can know.
+        taker: The variable that takes it, with its prefix; empty where none does.
     """
 
     said: str
     instead: str = ""
+    taker: str = ""
 
 
 def wrong_value(item: dict[str, Any]) -> Wrong:
     """One of pydantic's errors about a `Request`, for a person."""
     field, inner = str(item["loc"][0]), item["loc"][1:]
     said, value = in_words(item), item["input"]
+    if item["type"] == "string_type" and isinstance(value, float):
+        said = f"{FRACTION}; it is {value}"
     other = "" if inner else taker(field, value)
     if other:
         said += f", which {other} takes"
-    return Wrong(said, "" if inner else _instead(item["type"], field, value))
+    return Wrong(said, "" if inner else _instead(item["type"], field, value), other)
 
 
 def in_words(item: dict[str, Any]) -> str:
@@ -41,7 +45,7 @@ def in_words(item: dict[str, Any]) -> str:
     form = form_of(str(item["loc"][0])) if item["loc"] else None
     words: dict[str, str] = {
         "missing": "is missing",
-        "string_type": FRACTION if isinstance(value, float) else "must be text; put it in quotes",
+        "string_type": "must be text" if isinstance(value, list | dict) else "must be text; put it in quotes",
         "tuple_type": "must be a list",
         "dict_type": "must be a mapping of keys to values",
         "model_type": "must be a mapping of keys to values",
@@ -62,13 +66,11 @@ def in_words(item: dict[str, Any]) -> str:
         return words["missing"]
     if value is None or value == "":
         return "has no value"
-    if isinstance(value, list | dict) and item["type"] == "string_type":
-        words["string_type"] = "must be text"
     if form and item["type"] == "string_pattern_mismatch":
         short = f", e.g. {form.example}" if len(form.example) < SHORT else ""
         words["string_pattern_mismatch"] = f"must be {form.words}{short}"
     said = words.get(item["type"]) or str(item["msg"])
-    shown = without_credentials(repr(value))
+    shown = str(value).lower() if isinstance(value, bool) else without_credentials(repr(value))
     return f"{said}; it is {shown if len(shown) <= SHORT else shown[: SHORT - 3] + '…'}"
 
 

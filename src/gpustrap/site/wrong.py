@@ -55,7 +55,8 @@ def bad_values(error: ValidationError, node: str, origins: dict[str, str], prefi
         else:
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
             wrong = wrong_value(dict(item))
-            found.append(Finding("bad-value", node, where, prefix + field + place, wrong.said, wrong.instead))
+            meant = Meant(wrong.taker) if wrong.taker else None
+            found.append(Finding("bad-value", node, where, prefix + field + place, wrong.said, wrong.instead, meant))
     return found
 
 
@@ -106,6 +107,8 @@ def _unknown_variable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
 
 def _bad_value(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
     way = f"write {f.name}: {f.instead} in {file}" if f.instead else f"correct {f.name} in {file}"
+    if f.meant:
+        way = f"rename it to {f.meant.variable} in {file}"
     return f"{f.name} {f.text}", way, ""
 
 
