@@ -22,7 +22,7 @@ ROWS = (
 
 
 def lines(what: RenderableType, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None, emoji=False, markup=False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, emoji=False, markup=False, soft_wrap=True)
     console.print(what)
     return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
 
@@ -73,6 +73,13 @@ def test_what_goes_on_keeps_its_prefix() -> None:
 
 WORDS = st.text(st.characters(codec="ascii", min_codepoint=33, max_codepoint=126), min_size=1, max_size=25)
 CELLS = st.lists(WORDS, max_size=6).map(" ".join)
+
+
+def test_only_behind_marks_a_long_word_is_broken() -> None:
+    address = "https://example.org/" + "a" * 60
+    assert lines(Hanging(f"see {address}", "Next: "), 40) == ["Next: see", f"      {address}"]
+    assert lines(Columns(("kind", "address"), (("apt", address),)), 40) == ["kind apt", f"  address  {address}"]
+    assert [len(line) for line in lines(Hanging(address, "  │ ", "  │ "), 40)] == [40, 40, 12]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4), st.integers(40, 160))

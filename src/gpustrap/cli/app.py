@@ -112,5 +112,5 @@ def show_internal_error(error: Exception) -> None:
         traceback.print_exception(error, file=log)
     os.close(handle)
     stderr.print(f"gpustrap failed inside: {type(error).__name__}. This is a fault of gpustrap, not yours.")
-    stderr.print(f"  Details: {name}", soft_wrap=True)
+    stderr.print(f"  Details: {name}")
     stderr.print("  Next: open an issue with that file (look through it first; it holds no passwords).")

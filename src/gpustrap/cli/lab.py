@@ -80,8 +80,7 @@ def up(
             f"Enrol: gpustrap enroll{where} --accept-new --passwordless-sudo --password-fd 3 3< "
             f'"$(gpustrap lab password-file{which})"\n'
             f"Remove: gpustrap lab down{which}"
-        ),
-        soft_wrap=True,
+        )
     )
 
 
@@ -131,7 +130,7 @@ def password_file(lab: LabOption = "lab") -> None:
     """Print the path of the file that holds the password of user ubuntu on the lab's nodes."""
     from gpustrap.commands import lab as commands
 
-    stdout.print(str(commands.password_file(lab)), soft_wrap=True)
+    stdout.print(str(commands.password_file(lab)))
 
 
 @lab_app.command(epilog=examples("gpustrap lab image debian13", "gpustrap lab image debian12 --bare"))
@@ -144,4 +143,4 @@ def image(
 
     with progress("lab image") as say:
         reference = commands.image(system, bare=bare, progress=say)
-    stdout.print(reference, soft_wrap=True)
+    stdout.print(reference)

@@ -18,9 +18,17 @@ from gpustrap.report.layout import Hanging
 from gpustrap.report.next_step import next_step
 
 # A pipe or a file has no width of its own; 80 would cut tables that nobody needs cut.
-# Text is what it is: neither [bold] nor :1234:, as PCI ids and image tags have it, means anything.
-stdout = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 140)
-stderr = Console(stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else 140)
+# Text is what it is: neither [bold] nor :1234:, as PCI ids and image tags have it, means anything; and what is wider
+# than the terminal is not cut off.
+stdout = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+stderr = Console(
+    stderr=True,
+    highlight=False,
+    markup=False,
+    emoji=False,
+    soft_wrap=True,
+    width=None if sys.stderr.isatty() else 140,
+)
 
 NODE = "node "
 MOST_NODES = 6
@@ -85,4 +93,4 @@ def _merged(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def say_next(command: str) -> None:
     """Name the next command, beside the result."""
-    stderr.print(f"Next: {next_step(visible(command))}", soft_wrap=True)
+    stderr.print(f"Next: {next_step(visible(command))}")

@@ -36,7 +36,7 @@ def _plain(start: float) -> Progress:
     def say(step: Step) -> None:
         mark = ("ok  " if step.ok else "FAIL") if step.done else "    "
         where = f"[{visible(step.node)}] " if step.node else ""
-        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{visible(step.text)}", soft_wrap=True)
+        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{visible(step.text)}")
 
     return say
 

@@ -95,12 +95,12 @@ def _show(site: Site, run: str | None, *, html: bool, markdown: bool, form: Form
     if html or markdown:
         names = [name for name, asked in ((HTML, html), (MARKDOWN, markdown)) if asked]
         for name in names:
-            stdout.print(str(report_file(site, directory, summary, name)), soft_wrap=True)
+            stdout.print(str(report_file(site, directory, summary, name)))
         return
     emit(summary.model_dump(mode="json"), render(view_run(summary, read_lock(site))), form)
     if form is Format.TABLE:
         path = report_file(site, directory, summary, HTML)
-        stderr.print(f"Whole report: {path}", soft_wrap=True)
+        stderr.print(f"Whole report: {path}")
 
 
 def _bundle(site: Site, name: str, output: Path | None, secrets: Secrets) -> None:
@@ -125,7 +125,7 @@ def _bundle(site: Site, name: str, output: Path | None, secrets: Secrets) -> Non
         made.write(output)
     except OSError as error:
         raise _not_written(name, output, str(error)) from error
-    stdout.print(str(output), soft_wrap=True)
+    stdout.print(str(output))
 
 
 def _not_written(name: str, output: Path, why: str) -> GpustrapError:

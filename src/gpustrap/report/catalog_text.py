@@ -34,6 +34,17 @@ from gpustrap.catalog.topics import Entry
 from gpustrap.report.layout import Columns, card
 
 Column = tuple[str, Callable[[Any], str]]
+_LEGENDS: dict[type[Row], tuple[tuple[str, str], ...]] = {
+    DriverBranch: (
+        ("LTSB, PB", "long-term support branch, production branch"),
+        ("NFB", "new-feature branch: dropped when the next one appears"),
+        ("kernels before", "the first kernel that its modules do not build or run on; empty where none is known"),
+    ),
+    DriverPackages: (
+        ("package", "the one whose version is the driver's; {branch} stands for the number of the branch"),
+        ("seen", "the newest versions that were read there; the node's package manager knows those of today"),
+    ),
+}
 FABRIC = {
     "nvswitch": "fabric manager, where NVSwitches are there",
     "nvlink5": "fabric manager and subnet manager",
@@ -58,13 +69,16 @@ def contents_table(files: Iterable[Any]) -> RenderableType:
 def topic_tables(rows: Sequence[Entry]) -> RenderableType:
     """The rows of a topic: a table for each kind of row, each row with its confidence."""
     parts: list[RenderableType] = []
-    for columns, group in groupby(rows, key=lambda entry: _COLUMNS.get(type(entry.row), ())):
+    for kind, group in groupby(rows, key=lambda e: type(e.row) if type(e.row) in _COLUMNS else Row):
+        columns = _COLUMNS.get(kind, ())
         headings = (*(heading for heading, _ in columns), "confidence") if columns else ("what", "source", "confidence")
         cells = [
             (*((get(e.row) for _, get in columns) if columns else (e.name, e.row.source)), e.row.confidence)
             for e in group
         ]
         parts += [Columns(headings, cells, named=bool(columns)), Text()]
+        if kind in _LEGENDS:
+            parts += [card(_LEGENDS[kind]), Text()]
     return Group(*parts[:-1])
 
 
@@ -75,6 +89,15 @@ def gpu_cards(found: Sequence[Any]) -> RenderableType:
         parts.append(Text(known.board.name if known.board else known.gpu.name, style="bold"))
         parts += [card(_card(known)), Text()]
     return Group(*parts[:-1])
+
+
+def gpu_list(found: Sequence[Any]) -> RenderableType:
+    """Many GPUs, a line each."""
+    rows = [
+        (known.gpu.name, " ".join(known.board.ids) if known.board else known.gpu.pci.device, _generation(known.gpu))
+        for known in found
+    ]
+    return Columns(("GPU", "PCI ids 10de:", "generation"), rows, named=False)
 
 
 def health_tables(health: Any, older_than: int) -> RenderableType:  # noqa: ANN401 - of commands, which are above

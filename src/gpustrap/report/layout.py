@@ -6,9 +6,11 @@ package that is broken in two cannot be read or copied.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
@@ -21,6 +23,9 @@ Words = str | Text
 @dataclass(frozen=True, slots=True)
 class Hanging:
     """A text behind a prefix.
+
+    A word that is too long for a line, such as an address, sticks out: the terminal breaks it, and it can be copied.
+    Only where every line has a mark before it, as evidence has, it is broken here.
 
     Attributes:
         text: May have several lines.
@@ -37,10 +42,9 @@ class Hanging:
         first = _text(self.first)
         rest = Text(" " * first.cell_len) if self.rest is None else _text(self.rest)
         width = options.max_width - max(first.cell_len, rest.cell_len)
-        for number, line in enumerate(_wrapped(console, self.text, max(width, NARROWEST))):
-            whole = Text.assemble(rest if number else first, line)
-            whole.rstrip()
-            yield whole
+        marked = bool(rest.plain.strip())
+        for number, line in enumerate(_wrapped(console, self.text, max(width, NARROWEST), fold=marked)):
+            yield _line(rest if number else first, line)
 
 
 def card(pairs: Iterable[tuple[str, Words]], width: int = 0) -> Group:
@@ -90,24 +94,43 @@ class Columns:
 
     def _lines(self, row: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterator[Text]:
         for number in range(_height(row)):
-            whole = Text()
+            parts: list[Words] = []
             for column, (lines, width) in enumerate(zip(row, widths, strict=True)):
                 cell = lines[number] if number < len(lines) else Text()
                 spaces = " " * (width - cell.cell_len)
-                whole.append_text(Text.assemble(spaces, cell) if column in self.right else Text.assemble(cell, spaces))
-                whole.append(" " * GAP)
-            whole.rstrip()
-            yield whole
+                parts += [spaces, cell, " " * GAP] if column in self.right else [cell, spaces, " " * GAP]
+            yield _line(*parts)
 
 
 def _text(words: Words) -> Text:
     return Text(words) if isinstance(words, str) else words
 
 
-def _wrapped(console: Console, words: Words, width: int) -> Iterator[Text]:
-    for line in _text(words).wrap(console, width, overflow="fold"):
-        line.rstrip()
-        yield line
+def _line(*parts: Words) -> Text:
+    """A line as it is, which the console must not break again."""
+    whole = Text.assemble(*parts, no_wrap=True, overflow="ignore")
+    whole.rstrip()
+    return whole
+
+
+def _wrapped(console: Console, words: Words, width: int, *, fold: bool = False) -> Iterator[Text]:
+    text = _text(words).copy()
+    text.expand_tabs(8)
+    for whole in text.split("\n", allow_blank=True):
+        lines = whole.wrap(console, width, overflow="fold") if fold else whole.divide(_breaks(whole.plain, width))
+        for line in lines:
+            line.rstrip()
+            yield line
+
+
+def _breaks(text: str, width: int) -> Iterator[int]:
+    """Where lines begin; only words do."""
+    used = 0
+    for number, word in enumerate(re.finditer(r"\S+\s*", text)):
+        if number and used + cell_len(word[0].rstrip()) > width:
+            yield word.start()
+            used = 0
+        used += cell_len(word[0]) if number else cell_len(text[: word.end()])
 
 
 def _height(row: Sequence[Sequence[Text]]) -> int:
