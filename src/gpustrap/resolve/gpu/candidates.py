@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.catalog.schema_stack import DriverPackages
+from gpustrap.model.request import Request
 from gpustrap.resolve.gpu.boards import NodeGpu
+from gpustrap.resolve.gpu.components import components_off
 from gpustrap.resolve.gpu.fabric_needs import Needs, fabric_missing, fabric_needs
 from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour
 from gpustrap.resolve.gpu.limits import Limits, limits_of
@@ -20,13 +22,21 @@ class Candidate:
 
     Attributes:
         unfit: Why it cannot be, as the end of a sentence; empty where it can.
-        by: What rules it out: ``gpus``, ``request``, ``fabric`` or ``machine``.
+        by: What rules it out: ``gpus``, ``fabric``, ``machine`` or ``request``, the first of these: what the request
+            rules out would do without it.
+        unlike: The variables that ask for another driver, whatever else rules it out.
     """
 
     branch: DriverBranch
     packages: DriverPackages
     unfit: str = ""
     by: str = ""
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def would_do(self) -> bool:
+        """Whether nothing but the request rules it out, if anything does, and it may be installed anew."""
+        return self.by in {"", "request"} and not self.packages.only_kept
 
     @property
     def words(self) -> str:
@@ -75,27 +85,32 @@ def _judged(
     by_gpus = next(filter(None, (limit.against(branch, row.flavour) for limit in limits)), "")
     if not by_gpus and row.flavour not in branch.flavours:
         by_gpus = f"branch {branch.branch} has no {row.flavour} modules"
+    asked = wishes(inputs.request)
+    unlike = tuple(name for name, value in asked.items() if value.partition(".")[0] != _wished(name, branch, row))
     judgements = (
         ("gpus", by_gpus),
-        ("request", _by_request(inputs, branch, row)),
         ("fabric", _by_fabric(needs, row)),
         ("machine", _by_machine(inputs, row, branch)),
+        ("request", next((f"{name} is {asked[name]}" for name in unlike), "")),
     )
     by, unfit = next(((by, unfit) for by, unfit in judgements if unfit), ("", ""))
-    return Candidate(branch, row, unfit, by)
+    return Candidate(branch, row, unfit, by, unlike)
 
 
-def _by_request(inputs: Inputs, branch: DriverBranch, row: DriverPackages) -> str:
-    request = inputs.request
-    if request.driver_branch not in {"auto", branch.branch}:
-        return f"gpustrap_driver_branch is {request.driver_branch}"
-    if request.driver_version and request.driver_version.partition(".")[0] != branch.branch:
-        return f"gpustrap_driver_version is {request.driver_version}"
-    if request.driver_flavour not in {"auto", row.flavour}:
-        return f"gpustrap_driver_flavour is {request.driver_flavour}"
-    if request.driver_origin not in {"auto", row.origin}:
-        return f"gpustrap_driver_origin is {request.driver_origin}"
-    return ""
+def wishes(request: Request) -> dict[str, str]:
+    """What is asked for of the driver, by the names of the variables."""
+    asked = {
+        "gpustrap_driver_branch": request.driver_branch,
+        "gpustrap_driver_version": request.driver_version or "auto",
+        "gpustrap_driver_flavour": request.driver_flavour,
+        "gpustrap_driver_origin": request.driver_origin,
+    }
+    return {name: value for name, value in asked.items() if value != "auto"}
+
+
+def _wished(name: str, branch: DriverBranch, row: DriverPackages) -> str:
+    """What a variable would have to ask for; of a version, its first number."""
+    return {"gpustrap_driver_flavour": row.flavour, "gpustrap_driver_origin": row.origin}.get(name, branch.branch)
 
 
 def _by_fabric(needs: Needs, row: DriverPackages) -> str:
@@ -114,7 +129,7 @@ def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> st
         return f"kernel {inputs.facts.kernel.running} is none that {inputs.distro.name} has modules for"
     manager = inputs.facts.package_manager
     names = kernel_packages(inputs, row, branch)
-    if manager.candidates:
+    if manager.candidates and not components_off(inputs.facts, row):
         missing = [name for name in names if name not in manager.candidates and name not in manager.packages]
         return f"apt on the node does not know {', '.join(missing)}" if missing else ""
     known = flavour in inputs.distro.prebuilt_for

@@ -9,6 +9,7 @@ from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.gpu.boards import counted, in_virtual_machine
 from gpustrap.resolve.gpu.candidates import fill
+from gpustrap.resolve.gpu.components import components_off
 from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
 from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
 from gpustrap.resolve.gpu.packages import known, listed, locked_versions, numbers
@@ -139,7 +140,7 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
         return _mismatch(stack, name, here)
     if driver.packages.version:
         return driver.package_version
-    if inputs.offline:
+    if inputs.offline or components_off(inputs.facts, driver.packages):
         return ""
     message = f"apt on the node knows no version of {name}, which its NVLinks need"
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"

@@ -8,6 +8,7 @@ from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.resolve.gpu.candidates import all_candidates, kernel_packages
 from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour, release, served_kernel
 from gpustrap.resolve.gpu.stack import Driver
+from gpustrap.resolve.preflight.advice import to_prebuilt, tried, ways_to, words
 from gpustrap.resolve.preflight.view import Seen, View, some, warning
 
 # How uname -r ends on Proxmox VE.
@@ -72,16 +73,17 @@ def _refused(view: View, branch: DriverBranch) -> Seen:
 
 
 def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
-    """What GPUs and machine allow besides: prebuilt modules, or the newest branch that knows the kernel."""
+    """What GPUs and machine allow besides: prebuilt modules, or another branch that knows the kernel."""
     running = view.facts.kernel.running
-    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
-    found = []
-    own = not is_foreign(running, view.inputs.distro)
-    if own and any(c.packages.module == "prebuilt" for c in others):
-        found.append("set gpustrap_driver_origin: distribution, whose modules are built for its kernels")
-    later = [int(c.branch.branch) for c in others if c.branch.branch != branch.branch and _runs_on(c.branch, running)]
-    if later:
-        found.append(f'set gpustrap_driver_branch: "{max(later)}"')
+    prebuilt = to_prebuilt(view)
+    found = [f"{prebuilt}, whose modules are built for its kernels"] if prebuilt else []
+    others = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.branch.branch != branch.branch]
+    later = [c for c in others if _runs_on(c.branch, running)]
+    for candidate in sorted(later, key=lambda c: (c.branch.type != "NFB", int(c.branch.branch)), reverse=True):
+        for way in ways_to(candidate, "driver_branch"):
+            driver = tried(view, way)
+            if driver and _runs_on(driver.branch, running):
+                return [*found, words(way)]
     return found
 
 
