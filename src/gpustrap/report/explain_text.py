@@ -36,9 +36,10 @@ def _node(name: str, plan: NodePlan) -> Iterator[RenderableType]:
         yield from _choice(choice, told.pop(choice.item, ()))
     for item, sentences in told.items():  # what led to no choice of its own, and all that led to a refusal
         yield from (Text(), Text(one_line(item), style="bold"), *_sentences(sentences))
-    if plan.findings:
+    noticed = [finding for finding in plan.findings if not _told(finding, plan.problems)]
+    if noticed:
         yield from (Text(), Text("What was noticed", style="bold"))
-        for finding in sorted(plan.findings, key=lambda f: f.severity != "warning"):
+        for finding in sorted(noticed, key=lambda f: f.severity != "warning"):
             yield from _finding(finding)
     if plan.problems:
         yield from (Text(), Text("Why there is no plan", style="bold"))
@@ -47,6 +48,12 @@ def _node(name: str, plan: NodePlan) -> Iterator[RenderableType]:
     pending = not_installed({name: plan.lock}) if plan.lock else ""
     yield from (Text(), Hanging(pending, "", "  ")) if pending else ()
     yield Text()
+
+
+def _told(finding: Finding, problems: tuple[Problem, ...]) -> bool:
+    """A note of which a refusal tells all, such as which GPUs are there, is not told beside it."""
+    seen = finding.evidence.splitlines()
+    return finding.severity == "note" and bool(seen) and any(all(line in p.evidence for line in seen) for p in problems)
 
 
 def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[RenderableType]:
