@@ -176,6 +176,7 @@ class Wheel(Row):
         compute: Machine architecture (uname -m) -> compute capabilities it has machine code for. Code for 8.0 runs on
             8.6 and 8.9, too, but on no other major.
         ptx: Compute capability of the PTX it holds, from which a driver makes code for any later one; empty for none.
+        ptx_fails: Where somebody reported that such code fails; empty where nobody did.
         size: Bytes of an environment with it.
     """
 
@@ -190,6 +191,7 @@ class Wheel(Row):
     driver_min: str = Field("", pattern=r"^(\d{3})?$")
     compute: dict[str, tuple[str, ...]] = Field(min_length=1)
     ptx: str = Field("", pattern=r"^(\d{1,2}\.\d)?$")
+    ptx_fails: str = ""
     size: int = Field(gt=0)
 
     @property

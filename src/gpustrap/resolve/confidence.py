@@ -10,7 +10,7 @@ def confidence(*rows: Row | None, unread: bool = False) -> Confidence:
 
     Args:
         rows: Every row of the catalog that the choice rests on; None where there is none.
-        unread: A version comes from the catalog, and nobody saw it in that origin: neither the node nor we.
+        unread: Something else was not read: a version that nobody saw in that origin, code of which failures are told.
     """
     recalled = unread or any(row is not None and row.confidence == "recalled" for row in rows)
     return "recalled" if recalled else "verified"
