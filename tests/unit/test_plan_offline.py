@@ -22,6 +22,7 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.node import Endpoint, Node
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
+from gpustrap.site.wrong import without_prefix
 
 FACTS = yaml.safe_load((Path(__file__).parent.parent / "cases" / "plan" / "facts" / "debian13.yml").read_text())
 NOWHERE = io.BytesIO()
@@ -307,3 +308,13 @@ def test_what_is_about_nodes_and_lock_does_not_mix_with_recorded_facts() -> None
     assert [p.subject for p in caught.value.problems] == ["--check", "--limit"]
     with pytest.raises(GpustrapError, match="inventory"):
         refuse_mixed(False, [], ["gpustrap_docker=true"])
+
+
+def test_what_is_odd_about_a_node_s_variables_stands_beside_its_plan(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = without_prefix("driver_branch", "/s/inventory/hosts.yml:3", Site(Path("/s")))
+    monkeypatch.setattr(plan_offline, "load_nodes", lambda _site: (Node(Endpoint("n1", "n1"), (), Request(), (odd,)),))
+    planned = plan(write("all.json", inspected("n1", "n2")), site=Site(Path("/s")))
+    assert [odd in p.findings for p in planned.plans.values()] == [True, False]
+    assert odd.subject == "inventory/hosts.yml:3"

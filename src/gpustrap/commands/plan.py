@@ -186,8 +186,9 @@ def _decide(
             problems += facts.problems
             continue
         keep = before.get(node.name)
-        plans[node.name] = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
-        problems += plans[node.name].problems
+        decided = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
+        plans[node.name] = replace(decided, findings=(*node.findings, *decided.findings))
+        problems += decided.problems
     return plans, problems
 
 

@@ -15,6 +15,7 @@ from gpustrap.commands.recorded import Recorded
 from gpustrap.commands.settings import override, read_settings
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
+from gpustrap.model.node import Node
 from gpustrap.model.plan import NodePlan
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
@@ -50,24 +51,25 @@ def plan_from_facts(
     unknown = [name for name in wanted if name not in recorded]
     if unknown:
         raise GpustrapError(*broken, *(_no_such_node(name, recorded) for name in unknown))
-    requests = _requests(site) if site and recorded else {}
+    nodes = _nodes(site) if site and recorded else {}
     plans = {
-        name: _decide(name, node, override(requests.get(name, Request()), wishes), catalog)
-        for name, node in recorded.items()
+        name: _decide(name, facts, nodes.get(name), wishes, catalog)
+        for name, facts in recorded.items()
         if not wanted or name in wanted
     }
     problems = (*broken, *(p for plan in plans.values() for p in plan.problems))
-    return Planned(plans, (), problems, note=_whose_variables(plans, requests) if site else "")
+    return Planned(plans, (), problems, note=_whose_variables(plans, nodes) if site else "")
 
 
-def _decide(name: str, node: Recorded, request: Request, catalog: Catalog) -> NodePlan:
-    decided = decide(name, node.facts, request, catalog, offline=True)
-    return replace(decided, findings=(*node.findings, *decided.findings))
+def _decide(name: str, recorded: Recorded, node: Node | None, wishes: Mapping[str, Any], catalog: Catalog) -> NodePlan:
+    request = override(node.request if node else Request(), dict(wishes))
+    decided = decide(name, recorded.facts, request, catalog, offline=True)
+    return replace(decided, findings=(*(node.findings if node else ()), *recorded.findings, *decided.findings))
 
 
-def _requests(site: Site) -> dict[str, Request]:
+def _nodes(site: Site) -> dict[str, Node]:
     try:
-        return {node.name: node.request for node in load_nodes(site)}
+        return {node.name: node for node in load_nodes(site)}
     except GpustrapError as error:
         if [p.code for p in error.problems] == ["no-hosts"]:  # an inventory that is still to be filled
             return {}

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
+from gpustrap.model import plan
 from gpustrap.model.site import Site
 from gpustrap.site.meant import PREFIX, Meant, closest, variable_meant, wish_behind
 from gpustrap.site.values import wrong_value
@@ -89,6 +90,18 @@ def _problem(f: Finding, nodes: list[str], site: Site, known: tuple[str, ...]) -
 def _relative(where: str, site: Site) -> str:
     root = f"{site.root.resolve()}{os.sep}"
     return where.removeprefix(root)
+
+
+def without_prefix(name: str, where: str, site: Site) -> plan.Finding:
+    """A variable that may be the user's own, or one of gpustrap's that nobody will read."""
+    place = _relative(where, site)
+    return plan.Finding(
+        code="variable-without-prefix",
+        severity="warning",
+        subject=place,
+        message=f"gpustrap does not read {name}; its own variable is {PREFIX}{name}",
+        advice=f"rename it to {PREFIX}{name} if it is meant for gpustrap",
+    )
 
 
 Texts = tuple[str, str, str]  # message, remedy, evidence
