@@ -13,7 +13,7 @@ import typer
 import typer.exceptions
 
 from gpustrap import __version__
-from gpustrap.cli.options import examples
+from gpustrap.cli.options import FIRST_CONTACT, examples
 from gpustrap.cli.output import follow_up, refusal, show_problems, stderr
 from gpustrap.cli.secrets import take_environment
 from gpustrap.cli.verbs import VERBS
@@ -26,7 +26,7 @@ app = typer.Typer(
     epilog=examples(
         "gpustrap init my-site --host n1=ADDRESS --user USER",
         "cd my-site",
-        "gpustrap enroll -k --accept-new",
+        FIRST_CONTACT,
         "gpustrap plan",
         "gpustrap apply",
         title="Start:",

@@ -111,7 +111,7 @@ def check(
     health = commands.check(datetime.now().astimezone().date(), older_than)
     code = ExitCode.INTERNAL if health.broken else ExitCode.OK
     emit({**health.data(), "exit_code": int(code)}, health_tables(health, older_than), form)
-    remedy = "pip install --force-reinstall gpustrap"
+    remedy = "in the checkout of gpustrap: pip install --force-reinstall ."
     show_problems(Problem("catalog-broken", "catalog", fault, code, "", remedy) for fault in health.broken)
     if not health.broken:
         counts = f"{len(health.recalled)} recalled, {len(health.old)} older than {older_than} days"

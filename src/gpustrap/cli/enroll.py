@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from gpustrap.cli.options import (
+    FIRST_CONTACT,
     AskBecomeOption,
     AskPasswordOption,
     BecomePasswordFdOption,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gpustrap.commands.enroll import Enrolled
 
 EPILOG = examples(
-    "gpustrap enroll -k --accept-new",
+    FIRST_CONTACT,
     "gpustrap enroll --fingerprint SHA256:… n1",
     "gpustrap enroll --replace n1",
     "gpustrap enroll -K --passwordless-sudo rack1",

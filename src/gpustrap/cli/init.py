@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpustrap.cli.options import examples
+from gpustrap.cli.options import FIRST_CONTACT, examples
 from gpustrap.cli.output import stdout
 
 
@@ -44,5 +44,5 @@ def init(
     stdout.print(f"\nNext:\n  cd {shlex.quote(str(directory))}")
     if not host and "inventory/hosts.yml" in created.written:
         stdout.print("  add your machines to inventory/hosts.yml")
-    for line in ("gpustrap enroll -k --accept-new", "gpustrap plan", "gpustrap apply"):
+    for line in (FIRST_CONTACT, "gpustrap plan", "gpustrap apply"):
         stdout.print(f"  {line}")
