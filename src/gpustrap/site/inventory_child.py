@@ -168,9 +168,14 @@ def _resolve(
     raw = variables.get_vars(host=host)
     template = Templar(loader=loader, variables=raw).template
     values, origins = read_variables(host.name, raw, template, request["role_prefixes"], failures)
-    bare = {name: _origin(raw[name], name) for name in request["wishes"] if name in raw and PREFIX + name not in raw}
     groups = sorted(g.name for g in host.get_groups() if g.name not in {"all", "ungrouped"})
-    return {"name": host.name, "groups": groups, "vars": values, "origins": origins, "bare": bare}
+    return {
+        "name": host.name,
+        "groups": groups,
+        "vars": values,
+        "origins": origins,
+        "bare": bare(raw, request["wishes"]),
+    }
 
 
 def read_variables(
@@ -206,6 +211,11 @@ def read_variables(
             except AnsibleError as error:
                 failures.append(_failure(_kind(error, "variable-broken"), error, where=origins[name]) | _at(name, node))
     return values, origins
+
+
+def bare(raw: Mapping[str, Any], wishes: Iterable[str]) -> dict[str, str]:
+    """Where those of the wishes are set that lack the prefix, and are not there with it, too."""
+    return {name: _origin(raw[name], name) for name in wishes if name in raw and PREFIX + name not in raw}
 
 
 def _refused(name: str, role_prefixes: Iterable[str]) -> str:
