@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from gpustrap.catalog.loader import load_catalog
 from gpustrap.commands.plan_offline import plan_from_facts
-from gpustrap.commands.recorded import EXAMPLES, _model_in
+from gpustrap.commands.recorded import EXAMPLES, ShapeError, _model_in, read_recorded
 from gpustrap.content import content_root
 from gpustrap.model.facts import Facts
 
@@ -78,3 +81,23 @@ def test_the_example_of_the_page_works_and_is_all_known(tmp_path: Path) -> None:
     assert plan.lock, planned.problems
     assert [c.value for c in plan.lock.choices if c.item == "gpus"] == ["2 x GeForce RTX 3090"]
     assert not {f.code for f in plan.findings} & {"facts-not-known", "pci-class-missing"}
+
+
+KEYS = st.sampled_from(
+    [*Facts.model_fields, "kernal", "vendor", "device", "pci_class", "id", "architecture", "kind", ""]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["10de:2204", ":"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.integers(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYS | st.integers(), VALUES, max_size=5))
+def test_whatever_a_file_holds_is_facts_or_a_mistake_with_a_way_out(change: dict[Any, Any]) -> None:
+    mistakes = None
+    try:
+        read_recorded(BASE | change, load_catalog())
+    except ShapeError as error:
+        mistakes = error
+    assert not mistakes or (mistakes.evidence and mistakes.remedy)

@@ -16,6 +16,7 @@ from gpustrap.model.roles import PENDING_ROLES, ROLES
 
 PREFIX = "gpustrap_"
 NEAR = 0.8  # below, names of quite other meanings are alike: cuda and cudnn, secure_boot and pcie_width
+VENDOR = "nvidia_"
 SHORTEST = 3  # letters of a name that a longer one can have been meant by
 
 
@@ -45,17 +46,26 @@ def variable_meant(name: str, value: object = None) -> Meant | None:
         value: What was to be set; of several that begin alike, it tells which.
     """
     bare = name.removeprefix(PREFIX).lower().replace("-", "_")
-    if bare in Request.model_fields:
-        return Meant(PREFIX + bare)
-    near = closest(bare, Request.model_fields, cutoff=NEAR) or wish_behind(bare)
-    longer = [field for field in Request.model_fields if field.startswith(bare)] if len(bare) >= SHORTEST else []
-    if longer and not near.startswith(bare):
+    near = _alike(bare) or wish_behind(bare)
+    stem = bare.removesuffix("s")
+    longer = [field for field in Request.model_fields if field.startswith(stem)] if len(stem) >= SHORTEST else []
+    if longer and not near.startswith(stem):
         near = next((field for field in longer if takes(field, value)), longer[0])
     if near:
         return Meant(PREFIX + near)
     words = {word: field for field in Request.model_fields for word in _words(field)}
     word = closest(bare, words, cutoff=NEAR)
-    return Meant(PREFIX + words[word], f"[{word}]" if is_list(words[word]) else word) if word else None
+    if word:
+        return Meant(PREFIX + words[word], f"[{word}]" if is_list(words[word]) else word)
+    return variable_meant(bare.removeprefix(VENDOR), value) if bare.startswith(VENDOR) else None
+
+
+def _alike(bare: str) -> str:
+    """The field that is spelt almost so: one that begins with the same word, where any does."""
+    fields = list(Request.model_fields)
+    same = [field for field in fields if field.replace("_", "") == bare.replace("_", "")]
+    family = [field for field in fields if field.partition("_")[0] == bare.partition("_")[0]]
+    return next(iter(same), "") or closest(bare, family or fields, cutoff=NEAR)
 
 
 def wish_behind(name: str) -> str:

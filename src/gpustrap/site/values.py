@@ -9,7 +9,7 @@ from gpustrap.model.urls import without_credentials
 from gpustrap.site.meant import as_yaml, form_of, is_list, taker
 
 SHORT = 60
-FRACTION = "put it in quotes: without them, YAML reads 12.10 as 12.1"
+FRACTION = "must be in quotes: without them, YAML reads 12.10 as 12.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,6 @@ def _instead(kind: str, field: str, value: object) -> str:
     if kind == "tuple_type" and is_list(field) and isinstance(value, str) and as_yaml(value) == value:
         return f"[{value}]" if len(value) <= SHORT and without_credentials(value) == value else ""
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
-        return as_yaml(value)
+        text = as_yaml(value)
+        return f'{text} or "{value}0", whichever is meant,' if str(value).endswith(".1") else text
     return ""
