@@ -150,7 +150,10 @@ def _toolkit(**changes: Any) -> Catalog:
 DAMAGE: list[tuple[Callable[[], Catalog], str]] = [
     (lambda: _noble(packages=("nvidia-open-595",), leading="nvidia-open-595"), "there is no nvidia-open-595"),
     (lambda: _noble(fabric_manager=("nvidia-fabricmanager-{branch}",)), "there is no nvidia-fabricmanager-595"),
-    (lambda: _noble(packages=("cuda-drivers",), leading="cuda-drivers"), "cuda-drivers is empty from 615 on"),
+    (
+        lambda: _noble(packages=("cuda-drivers",), leading="cuda-drivers", branches=("615",)),
+        "cuda-drivers is empty from 615 on",
+    ),
     (lambda: _noble(packages=("nvidia-{brand}",), leading="nvidia-{brand}"), "a template cannot be filled: 'brand'"),
     (lambda: _noble(version="{versoin}-1"), "a template cannot be filled: 'versoin'"),
     (lambda: _noble(kernel_packages=("linux-headers-{karnel}",)), "a template cannot be filled: 'karnel'"),

@@ -83,7 +83,6 @@ def choices(said: Said) -> tuple[Choice, ...]:
     """The driver, whose it is, and what keeps it loaded."""
     inputs, row, version = said.inputs, said.chosen.packages, said.version
     repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
-    unread = version.from_catalog and not inputs.request.driver_version
     simulated = inputs.request.simulated and row.origin == "nvidia"
     whose = "NVIDIA's repository" if row.origin == "nvidia" else f"{inputs.distro.name}'s archive"
     module = "prebuilt and signed" if row.module == "prebuilt" else "built on the node by DKMS"
@@ -95,7 +94,7 @@ def choices(said: Said) -> tuple[Choice, ...]:
         value=value,
         reason=f"{said.why}; {version.reason}",
         source=said.sources,
-        confidence=confidence(said.chosen.branch, row, repository, unread=unread),
+        confidence=confidence(said.chosen.branch, row, repository, unread=version.from_catalog),
         simulated=simulated,
     )
     origin = Choice(
