@@ -100,6 +100,8 @@ def nodes(draw: st.DrawFn) -> Facts:
     """A node with GPUs on any distribution, whose package manager knows some of the driver's packages."""
     distro = draw(st.sampled_from(CATALOG.distros))
     kernel = draw(st.sampled_from(KERNELS[distro.id]))
+    archive = {"file": "/etc/apt/sources.list", "uri": "http://archive.example", "suite": distro.codename}
+    archive["components"] = sorted({"main", *(c for row in CATALOG.driver_packages for c in row.components)})
     known = known_packages(distro, kernel, draw(st.sampled_from(["all", "all", "some", "none"])))
     return Facts.model_validate(
         {
@@ -115,7 +117,11 @@ def nodes(draw: st.DrawFn) -> Facts:
             "secure_boot": {"enabled": draw(st.sampled_from([None, False, False, True]))},
             "memory": {"total": 4 << 40, "available": 4 << 40},
             "filesystems": [{"mount": "/", "size": 2 << 40, "free": 2 << 40, "inodes": 9**9, "inodes_free": 9**9}],
-            "package_manager": {"kind": "dnf" if distro.family == "redhat" else "apt", "candidates": known},
+            "package_manager": {
+                "kind": "dnf" if distro.family == "redhat" else "apt",
+                "candidates": known,
+                "sources": draw(st.sampled_from([[], [archive | {"components": ["main"]}], [archive]])),
+            },
         }
     )
 
@@ -162,6 +168,9 @@ REQUESTS = st.builds(
 )
 
 
+# What there is to say against a driver before its node is looked at.
+OF_THE_DRIVER = {"driver-request-unfit", "driver-unavailable", "driver-unverified", "gpu-not-supported"}
+OF_THE_DRIVER |= {"gpus-incompatible", "package-unavailable", "version-unavailable", "fabric-manager-mismatch"}
 NOTHING = NodeLock(request_digest="", system_digest="", os="", choices=(), roles={})
 
 
@@ -356,6 +365,31 @@ def test_every_choice_has_its_reason_and_every_refusal_its_way_out(node: Facts, 
     assert not [f for f in plan.findings if not f.message or not f.evidence or not f.advice]
     messages = [*(p.message for p in plan.problems), *(f.message for f in plan.findings)]
     assert not [message for message in messages if message.endswith(".")]
+
+
+@for_all(nodes(), REQUESTS)
+def test_advice_leads_somewhere(node: Facts, request: Request) -> None:
+    """Who sets what a refusal or a finding tells to set is not refused for the same again, and has a driver."""
+    plan = planned(node, request)
+    said = [(p.code, p.remedy) for p in plan.problems] + [(f.code, f.advice) for f in plan.findings]
+    for code, advice in said:
+        for way in re.split("; (?:or )?|one of: ", advice):
+            changes = told(way)
+            if changes:
+                after = {p.code for p in planned(node, Request.model_validate(request.model_dump() | changes)).problems}
+                assert code not in after, way
+                assert not (after - {p.code for p in plan.problems}) & OF_THE_DRIVER, (code, way)
+
+
+def told(way: str) -> dict[str, Any]:
+    """The fields of the request that one way out sets, or takes back to their defaults."""
+    if "gpustrap_driver_version to" in way:
+        return {}  # that version is for a person to find
+    default = Request()
+    out = re.search("leave out (gpustrap_[a-z_]+(?: and gpustrap_[a-z_]+(?!:))*)", way)
+    names = [name.removeprefix("gpustrap_") for name in out[1].split(" and ")] if out else []
+    sets = re.findall(r'gpustrap_([a-z_]+): "?([a-z0-9.]+)"?', way)
+    return {name: getattr(default, name) for name in names} | dict(sets)
 
 
 @for_all(nodes(), REQUESTS)

@@ -123,7 +123,7 @@ def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> st
     if inputs.catalog.repository(row.repository, machine) is None:
         return f"repository {row.repository} has nothing for {machine}"
     if row.module != "prebuilt":
-        return ""
+        return _not_in_archive(inputs, row, branch)
     flavour = kernel_flavour(inputs.facts.kernel.running, inputs.distro)
     if not flavour:
         return f"kernel {inputs.facts.kernel.running} is none that {inputs.distro.name} has modules for"
@@ -131,9 +131,23 @@ def _by_machine(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> st
     names = kernel_packages(inputs, row, branch)
     if manager.candidates and not components_off(inputs.facts, row):
         missing = [name for name in names if name not in manager.candidates and name not in manager.packages]
-        return f"apt on the node does not know {', '.join(missing)}" if missing else ""
+        unknown = f"apt on the node does not know {', '.join(missing)}" if missing else ""
+        return unknown or _not_in_archive(inputs, row, branch)
     known = flavour in inputs.distro.prebuilt_for
     return "" if known else f"no prebuilt modules are known for kernel flavour {flavour}"
+
+
+def _not_in_archive(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> str:
+    """What the distribution's archive should have, and the node's apt, once asked, does not know.
+
+    A locked driver stays one: that its version is gone from the archive is told, and no reason for another branch.
+    """
+    manager, leading = inputs.facts.package_manager, fill(inputs, row.leading, branch)
+    asked = row.origin == "distribution" and manager.candidates and not inputs.offline
+    locked = {package["name"] for package in inputs.kept("nvidia_driver", "nvidia_driver_packages") or ()}
+    if not asked or leading in {*manager.candidates, *manager.packages, *locked} or components_off(inputs.facts, row):
+        return ""
+    return f"apt on the node does not know {leading}"
 
 
 def kernel_packages(inputs: Inputs, row: DriverPackages, branch: DriverBranch) -> tuple[str, ...]:
