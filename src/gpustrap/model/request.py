@@ -62,7 +62,8 @@ class Request(Frozen):
 
     policy: Literal["stable", "latest"] = Field(
         "stable",
-        description="stable: the long-term driver branch that fits all GPUs; latest: the newest production branch",
+        description="stable: the long-term driver branch that fits all GPUs, and frameworks whose CUDA it knows; "
+        "latest: the newest of both",
     )
     gpu: Literal["auto", "none"] = Field("auto", description="none plans the node without a GPU stack")
     driver_branch: Annotated[str, BeforeValidator(_as_text), Form("auto or the three digits of a branch", "580")] = (

@@ -47,7 +47,7 @@ def docker_packages(inputs: Inputs) -> Packages:
         value=f"{engine} {versions[engine] or '(version open)'}",
         reason=_reason(inputs, engine, versions[engine], kept),
         source=source,
-        confidence=confidence(inputs.distro, upstream if origin == "upstream" else archive, unread=unread),
+        confidence=confidence(upstream if origin == "upstream" else archive, unread=unread),
         simulated=inputs.request.simulated and origin == "upstream",
     )
     return [{"name": name, "version": version} for name, version in versions.items()], [choice], []
@@ -94,7 +94,7 @@ def _source(inputs: Inputs, engine: str, version: str, kept: dict[str, str]) -> 
     if engine in kept:
         return "lock", False
     if not version:
-        return inputs.distro.row, False
+        return inputs.distro.row, inputs.distro.confidence == "recalled"
     row = "rpm" if inputs.distro.family == "redhat" else "upstream"
     return f"catalog: containers, docker {row}", inputs.distro.key not in docker_upstream(inputs).seen_on
 
