@@ -101,7 +101,7 @@ def _changes(inputs: Inputs, would_do: list[Candidate]) -> list[str]:
     """The fewest changes of the request that let a driver through; the one that would be chosen by itself first."""
     fewest = min(len(c.unlike) for c in would_do)
     ways: dict[tuple[str, ...], str] = {}
-    for candidate in sorted(would_do, key=_preference, reverse=True):
+    for candidate in sorted(would_do, key=preference, reverse=True):
         if len(candidate.unlike) == fewest:
             ways.setdefault(candidate.unlike, _change(inputs, candidate))
     return list(ways.values())
@@ -120,7 +120,7 @@ def _change(inputs: Inputs, candidate: Candidate) -> str:
 
 def _unverified(inputs: Inputs, fitting: list[Candidate], evidence: str) -> Problem:
     """What fits must be asked for: nobody read its names at their source, or it is short-lived."""
-    first = max(fitting, key=lambda c: (can_be_had(inputs, c), _preference(c)))
+    first = max(fitting, key=lambda c: (can_be_had(inputs, c), preference(c)))
     message = "the drivers that fit its GPUs are not chosen by themselves: unverified, short-lived or ended"
     would = "\n".join(dict.fromkeys(f"{c.words}: {_why_not(c)}" for c in fitting))
     remedy = f'to take it all the same, set gpustrap_driver_branch: "{first.branch.branch}"'
@@ -129,14 +129,19 @@ def _unverified(inputs: Inputs, fitting: list[Candidate], evidence: str) -> Prob
     return inputs.problem("driver-unverified", message, remedy, evidence=f"{evidence}\n{would}")
 
 
-def _preference(candidate: Candidate) -> tuple[bool, bool, bool, int]:
+def preference(candidate: Candidate) -> tuple[bool, bool, bool, int]:
+    """What is named first among several ways out: the greatest."""
     branch = candidate.branch
     return not _why_not(candidate), branch.supported, branch.type == "LTSB", int(branch.branch)
 
 
 def _why_not(candidate: Candidate) -> str:
+    """Why it would have to be asked for; empty where it would not."""
+    against = []
     if candidate.branch.type == "NFB":
-        return "a new-feature branch, dropped when the next one appears"
-    if not candidate.branch.supported:
-        return "NVIDIA ended this branch"
-    return f"recalled, not read at its source ({candidate.packages.row})" if candidate.recalled else ""
+        against.append("a new-feature branch, dropped when the next one appears")
+    elif not candidate.branch.supported:
+        against.append("NVIDIA ended this branch")
+    if candidate.recalled:
+        against.append(f"recalled, not read at its source ({candidate.packages.row})")
+    return "; ".join(against)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpustrap.resolve.gpu.candidates import Candidate, all_candidates
 from gpustrap.resolve.gpu.driver import plan_driver
+from gpustrap.resolve.gpu.driver_refusal import preference
 from gpustrap.resolve.gpu.kernel import is_foreign
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.preflight.view import View
@@ -44,7 +45,7 @@ def to_prebuilt(view: View) -> str:
     if is_foreign(view.facts.kernel.running, view.inputs.distro):
         return ""
     prebuilt = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.packages.module == "prebuilt"]
-    for candidate in sorted(prebuilt, key=lambda c: (len(c.unlike), -int(c.branch.branch))):
+    for candidate in sorted(prebuilt, key=lambda c: (-len(c.unlike), preference(c)), reverse=True):
         for way in ways_to(candidate, "driver_origin"):
             driver = tried(view, way)
             if driver and driver.packages.module == "prebuilt":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.resolve.gpu.candidates import all_candidates, kernel_packages
+from gpustrap.resolve.gpu.driver_refusal import preference
 from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour, release, served_kernel
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.preflight.advice import to_prebuilt, tried, ways_to, words
@@ -79,7 +80,7 @@ def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
     found = [f"{prebuilt}, whose modules are built for its kernels"] if prebuilt else []
     others = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.branch.branch != branch.branch]
     later = [c for c in others if _runs_on(c.branch, running)]
-    for candidate in sorted(later, key=lambda c: (c.branch.type != "NFB", int(c.branch.branch)), reverse=True):
+    for candidate in sorted(later, key=preference, reverse=True):
         for way in ways_to(candidate, "driver_branch"):
             driver = tried(view, way)
             if driver and _runs_on(driver.branch, running):
