@@ -331,7 +331,7 @@ def test_what_rests_on_a_recalled_repository_says_so(node: Facts, request: Reque
         CATALOG.container_toolkit.repository: {"container-toolkit"},
     }
     origin = lock.pending["nvidia_driver"]["nvidia_driver_origin"]
-    theirs[distro.nvidia if origin == "nvidia" else distro.archive] |= {"fabric-manager"}
+    theirs[distro.nvidia if origin == "nvidia" else distro.archive] |= {"driver", "driver-origin", "fabric-manager"}
     rows = [CATALOG.repository(r.name, node.os.architecture) for r in lock.repositories]
     recalled = [row.name for row in rows if row and row.confidence == "recalled"]
     resting = {item for name in recalled for item in theirs.get(name, ())}
