@@ -47,7 +47,7 @@ class Author:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         at = " ".join(map(str, (place, *first["loc"])))
         unknown = first["type"] == "extra_forbidden"
-        self.wrong(f"{at} is nothing that is known" if unknown else f"{at}: {first['msg']}")
+        return self.wrong(f"{at} is nothing that is known" if unknown else f"{at}: {first['msg']}")
 
     def facts(self, place: str, said: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         """Refuses facts that no node has: they would be passed over, as those of a newer node are.

@@ -21,7 +21,7 @@ from gpustrap.cli.options import (
     SiteOption,
     examples,
 )
-from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr, tell
 
 if TYPE_CHECKING:
     from gpustrap.commands.plan import Planned
@@ -186,7 +186,7 @@ def _show(planned: Planned, form: Format, *, explain: bool) -> None:
 
 def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
     if planned.note:
-        stderr.print(planned.note)
+        tell(planned.note)
     if planned.written:
         stderr.print(f"wrote {place.lock.name}")
     elif planned.lock and not quiet and not planned.problems:

@@ -33,14 +33,16 @@ def render(nodes: Sequence[NodeDrift]) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(node: NodeDrift) -> Text:
+def _headline(node: NodeDrift) -> Hanging:
     name = (f"{one_line(node.node)}  ", "bold")
     simulated = (" (simulated)" if node.simulated else "", "magenta")
     if node.in_sync:
-        return Text.assemble(name, mark("good", f"in sync, {counted(node.checked, 'resource')} compared"), simulated)
+        said = mark("good", f"in sync, {counted(node.checked, 'resource')} compared")
+        return Hanging(Text.assemble(name, said, simulated), "", "  ")
     words = [counted(len(node.items), "difference")] if node.items else []
     words += [one_line(problem.message) for problem in node.problems]
-    return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)), simulated)
+    said = mark("bad" if node.items else "warn", "; ".join(words))
+    return Hanging(Text.assemble(name, said, simulated), "", "  ")
 
 
 def _table(items: Sequence[tuple[str, DriftItem]]) -> Columns:

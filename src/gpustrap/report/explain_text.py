@@ -58,7 +58,7 @@ def _told(finding: Finding, problems: tuple[Problem, ...]) -> bool:
 
 def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[RenderableType]:
     yield Text()
-    yield Text.assemble((one_line(choice.item), "bold"), f": {one_line(choice.value) or 'open'}")
+    yield Hanging(one_line(choice.value) or "open", Text.assemble((one_line(choice.item), "bold"), ": "), "    ")
     yield from _sentences(sentences)
     untold = "; ".join(part for part in choice.reason.split("; ") if not any(part in told for told in sentences))
     if untold:

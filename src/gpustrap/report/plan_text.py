@@ -58,9 +58,9 @@ def _marks(choice: Choice) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _title(names: list[str], *, planned: bool) -> Text:
+def _title(names: list[str], *, planned: bool) -> Hanging:
     shown = ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
-    return Text.assemble((one_line(shown), "bold"), "" if planned else " (no plan)")
+    return Hanging(Text.assemble((one_line(shown), "bold"), "" if planned else " (no plan)"), "", "  ")
 
 
 def _table(choices: tuple[Choice, ...]) -> Columns:

@@ -31,13 +31,14 @@ def render(nodes: Iterable[NodeChecks]) -> RenderableType:
     return Group(*parts)
 
 
-def _heading(node: NodeChecks) -> Text:
+def _heading(node: NodeChecks) -> Hanging:
     bad = sum(c.verdict is Verdict.FAIL for c in node.checks)
     warnings = sum(c.verdict is Verdict.WARN for c in node.checks)
     counts = [counted(len(node.checks), "check")]
     counts += [f"{bad} failed"] * bool(bad) + [counted(warnings, "warning")] * bool(warnings)
     verdict = mark(VERDICT_TONES[node.verdict], node.verdict.value)
-    return Text.assemble((one_line(node.node), "bold"), "  ", verdict, (f"  {', '.join(counts)}", "dim"))
+    said = Text.assemble((one_line(node.node), "bold"), "  ", verdict, (f"  {', '.join(counts)}", "dim"))
+    return Hanging(said, "", "  ")
 
 
 def _table(node: NodeChecks) -> Columns:
