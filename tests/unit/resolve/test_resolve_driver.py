@@ -10,6 +10,7 @@ from gpustrap.model.lock import NodeLock
 from gpustrap.model.request import Request
 from gpustrap.resolve.plan import plan_node
 
+KERNEL = "6.8.0-90-generic"
 NEW, OLD = "595.91.07-0ubuntu0.24.04.1", "595.71.05-0ubuntu0.24.04.1"
 FAMILY = ("libnvidia-compute-595-server", "nvidia-compute-utils-595-server", "nvidia-utils-595-server")
 LEADING = "nvidia-headless-no-dkms-595-server-open"
@@ -21,7 +22,7 @@ def facts(installed: dict[str, str], candidates: dict[str, str]) -> Facts:
     return Facts.model_validate(
         {
             "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "architecture": "x86_64"},
-            "kernel": {"running": "6.8.0-90-generic", "installed": ["6.8.0-90-generic"]},
+            "kernel": {"running": KERNEL, "installed": [KERNEL], "headers": [KERNEL]},
             "pci": [{"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300"}],
             "package_manager": {
                 "kind": "apt",
@@ -98,3 +99,12 @@ def test_what_was_passed_over_and_what_moves_is_said() -> None:
     assert any(
         line.startswith("Passed over: 610 open, 615 open: a new-feature branch") or "615 open" in line for line in said
     )
+
+
+def test_a_version_that_nobody_read_is_recalled_in_the_second_plan_too() -> None:
+    node = facts({}, {})
+    first = plan_node("n1", node, Request(driver_version="580.105.08", driver_origin="nvidia"), load_catalog()).lock
+    assert first
+    second = planned(node, first, driver_version="580.105.08", driver_origin="nvidia")
+    for lock in (first, second):
+        assert next(c.confidence for c in lock.choices if c.item == "driver") == "recalled"

@@ -45,7 +45,9 @@ def driver_version(inputs: Inputs, chosen: Candidate, *, locked: str, installed:
         return _wished(inputs, chosen, wish)
     if stays:
         reason = _if_newer(inputs, chosen, locked, "locked") if locked else "it is installed and fits"
-        return Version(upstream_version(stays), stays, ASKED if wish else reason)
+        seen = chosen.packages.seen_of(chosen.branch.branch)
+        read = installed or stays in available(inputs, chosen) or upstream_version(stays) == seen
+        return Version(upstream_version(stays), stays, ASKED if wish else reason, from_catalog=not read)
     known = available(inputs, chosen)
     if known:
         return Version(upstream_version(known[0]), known[0], "the newest of the branch that the node's apt knows")
