@@ -116,18 +116,6 @@ def test_a_refusal_is_indented(capfd: pytest.CaptureFixture[str], monkeypatch: p
     assert sum(line.startswith("    │ ") for line in said) == 4
 
 
-def test_why_a_node_failed_is_left_to_the_refusal(capfd: pytest.CaptureFixture[str]) -> None:
-    with progress.progress("Planning") as say:
-        for _ in range(2):
-            say(progress.Step("n1", "is not enrolled", done=True, ok=False))
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.split(maxsplit=1)[1] == "FAIL [n1] failed"
-    board = progress._Board("Planning")
-    board.take(progress.Step("n1", "is not enrolled", done=True, ok=False))
-    ended = [" ".join(lines(line, 80)) for line in board.finished_lines()]
-    assert [text.rpartition(" ")[0] for text in ended] == ["✗ n1  failed"]
-
-
 def test_progress_counts_nodes_only_where_there_are_some() -> None:
     board = progress._Board("Planning")
     assert "nodes" not in " ".join(lines(board.draw(), 120))

@@ -138,3 +138,13 @@ def test_the_same_trouble_of_many_nodes_is_told_once(capfd: pytest.CaptureFixtur
     assert "✗ node x: no driver drives it" in said
     assert "✗ file a: is gone" in said
     assert said.count("no driver drives it") == 2
+
+
+def test_why_a_node_cannot_be_asked_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load_nodes", lambda *_: (Node(Endpoint("n1", "192.0.2.1"), (), Request()),))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["plan"])
+    said = done.output + "".join(capfd.readouterr())
+    assert (done.exit_code, said.count("is not enrolled"), said.count("FAIL [n1]")) == (4, 1, 1)

@@ -33,23 +33,12 @@ def progress(title: str) -> Iterator[Progress]:
 
 
 def _plain(start: float) -> Progress:
-    failed: set[str] = set()
-
     def say(step: Step) -> None:
-        if step.done and not step.ok:
-            if step.node in failed:
-                return
-            failed.add(step.node)
         mark = ("ok  " if step.ok else "FAIL") if step.done else "    "
         where = f"[{visible(step.node)}] " if step.node else ""
-        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{_text(step)}")
+        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{visible(step.text)}")
 
     return say
-
-
-def _text(step: Step) -> str:
-    """Why it failed is told below, in full and with the way out: not here, too."""
-    return "failed" if step.done and not step.ok else visible(step.text)
 
 
 class _Board:
@@ -81,7 +70,7 @@ class _Board:
             Text(f"{elapsed:.0f}s{counts}", style="dim"),
         )
         for step in (running or steps)[:MAX_LINES]:
-            table.add_row("", visible(step.node), _text(step))
+            table.add_row("", visible(step.node), visible(step.text))
         if len(running) > MAX_LINES:
             table.add_row("", "", Text(f"… and {len(running) - MAX_LINES} more", style="dim"))
         return table
@@ -93,4 +82,4 @@ class _Board:
             if step.done and node:
                 mark = Text("✓ ", style="green") if step.ok else Text("✗ ", style="red")
                 first = Text.assemble(mark, f"{visible(node).ljust(width)}  ")
-                yield Hanging(Text.assemble(f"{_text(step)} ", (f"{self.ended[node]:.1f}s", "dim")), first)
+                yield Hanging(Text.assemble(f"{visible(step.text)} ", (f"{self.ended[node]:.1f}s", "dim")), first)

@@ -31,7 +31,7 @@ def test_one_failure_stops_nobody_and_is_shown():
     assert list(results) == ["n0", "n1", "n2", "n3"]
     assert isinstance(results.pop("n1"), GpustrapError)
     assert list(results.values()) == ["N0", "N2", "N3"]
-    assert [(s.node, s.text, s.done, s.ok) for s in steps] == [("n1", "gone", True, False)]
+    assert [(s.node, s.text, s.done, s.ok) for s in steps] == [("n1", SEE_BELOW, True, False)]
 
 
 def test_at_most_forks_at_a_time():
