@@ -12,6 +12,7 @@ import pytest
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.node import Endpoint, Node
+from gpustrap.model.progress import SEE_BELOW
 from gpustrap.model.request import Request
 from gpustrap.ssh.fanout import for_each
 
