@@ -176,15 +176,15 @@ GOOD = {"title": "t", "facts": "ubuntu2404", "expect": {"gpus-mixed": "note"}}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"reqest": {}}, "did you mean request"),
+        ({"requests": {}}, "did you mean request"),
         ({"facts": "ubuntu2405"}, "did you mean ubuntu2404"),
         ({"expect": {"gpus-mixd": "note"}}, "did you mean gpus-mixed"),
         ({"expect": {"gpus-mixed": "notice"}}, "did you mean note"),
         ({"says": {"gpu-mixed": "x"}}, "says has gpu-mixed"),
         ({"request": {"driver_brnach": "580"}}, "did you mean driver_branch"),
         ({"request": {"docker": "maybe"}}, "request docker: "),
-        ({"with": {"kernel": {"runing": "x"}}}, "with kernel has runing, .*did you mean running"),
-        ({"every_gpu": {"drivr": "x"}}, "a GPU has drivr"),
+        ({"with": {"kernel": {"runnings": "x"}}}, "with kernel has runnings, .*did you mean running"),
+        ({"every_gpu": {"drivers": "x"}}, "a GPU has drivers"),
         ({"driver": "580 open nvidia"}, "driver is 580 open nvidia, which Ubuntu 24.04 has not"),
         ({"driver": "999 open nvidia dkms"}, "driver is 999"),
         ({"expect": None}, "it has no expect"),

@@ -226,8 +226,8 @@ GOOD = {"title": "t", "facts": "ubuntu2404", "gpus": ["10de:2204 x 2"], "finding
         ({"request": {"driver_brnach": "580"}}, "request has driver_brnach, .*did you mean driver_branch"),
         ({"request": {"gpustrap_docker": False}}, "did you mean docker"),
         ({"gpus": ["10de2204"]}, "gpus has 10de2204, which is no PCI id"),
-        ({"gpus": [{"id": "10de:2204", "drivr": "vfio-pci"}]}, "gpus has drivr, .*did you mean driver"),
-        ({"there": {"verison": "1"}}, "did you mean version"),
+        ({"gpus": [{"id": "10de:2204", "drivers": "vfio-pci"}]}, "gpus has drivers, .*did you mean driver"),
+        ({"there": {"versions": "1"}}, "did you mean version"),
         ({"title": None}, "it has no title"),
         ({"findings": None}, "it expects nothing"),
     ],
@@ -250,11 +250,11 @@ def test_what_a_model_refuses_is_told_with_its_place(place: str, author: Any) ->
     assert "pydantic" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", ["runing"])
+@pytest.mark.parametrize("wrong", ["runnings"])
 def test_facts_that_no_node_has_are_told(wrong: str, author: Any) -> None:
     facts = facts_of(GOOD).model_dump()
     author.facts("with", {"kernel": {"running": "6.8", "headers": None}}, facts)
-    with pytest.raises(pytest.fail.Exception, match=r"with kernel has runing, .*did you mean running"):
+    with pytest.raises(pytest.fail.Exception, match=r"with kernel has runnings, .*did you mean running"):
         author.facts("with", {"kernel": {wrong: "6.8"}}, facts)
 
 
@@ -262,5 +262,5 @@ def test_facts_that_no_node_has_are_told(wrong: str, author: Any) -> None:
 def test_names_that_no_plan_has_are_told(place: str, author: Any) -> None:
     plan = plan_node("n1", facts_of(GOOD), Request(), load_catalog())
     assert plan.lock
-    with pytest.raises(pytest.fail.Exception, match=f"{place} has drivr"):
-        check_names({place: {"drivr": "x"}}, plan.lock, author)
+    with pytest.raises(pytest.fail.Exception, match=f"{place} has drivers"):
+        check_names({place: {"drivers": "x"}}, plan.lock, author)
