@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from gpustrap.errors import Problem
 from gpustrap.resolve.gpu.boards import NodeGpu
@@ -56,12 +57,12 @@ def _any_branch(inputs: Inputs, limits: tuple[Limits, ...]) -> bool:
 
 
 def _incompatible(inputs: Inputs, limits: tuple[Limits, ...], evidence: str) -> Problem:
-    names = " and ".join(limit.gpu.name for limit in limits)
     if len(limits) == 1:
-        message = f"no driver branch of the catalog drives its {names}"
+        message = f"no driver branch of the catalog drives its {limits[0].gpu.name}"
         remedy = "take the card out, or set gpustrap_gpu: none to plan the node without a GPU stack"
         return inputs.problem("gpu-not-supported", message, remedy, evidence=evidence)
-    message = f"no driver drives {names} in one machine"
+    clash = next((p for p in combinations(limits, 2) if not _any_branch(inputs, p)), limits)
+    message = f"no driver drives {' and '.join(limit.gpu.name for limit in clash)} in one machine"
     remedy = (
         "put these GPUs into different machines, bind one kind to vfio-pci for virtual machines, or gpustrap_gpu: none"
     )
