@@ -85,6 +85,8 @@ def test_a_node_is_asked_about_what_its_plan_may_need() -> None:
     assert {
         "linux-modules-nvidia-580-server-open-generic",
         "linux-modules-nvidia-595-server-generic-hwe-24.04",
+        "linux-modules-nvidia-580-server-open-{kernel}",
+        "linux-headers-nvidia-hwe-24.04",
         "linux-headers-{kernel}",
         "nvidia-fabricmanager-580",
         "nvidia-fabricmanager",
@@ -148,7 +150,10 @@ def _toolkit(**changes: Any) -> Catalog:
 DAMAGE: list[tuple[Callable[[], Catalog], str]] = [
     (lambda: _noble(packages=("nvidia-open-595",), leading="nvidia-open-595"), "there is no nvidia-open-595"),
     (lambda: _noble(fabric_manager=("nvidia-fabricmanager-{branch}",)), "there is no nvidia-fabricmanager-595"),
-    (lambda: _noble(packages=("cuda-drivers",), leading="cuda-drivers"), "cuda-drivers is empty from 615 on"),
+    (
+        lambda: _noble(packages=("cuda-drivers",), leading="cuda-drivers", branches=("615",)),
+        "cuda-drivers is empty from 615 on",
+    ),
     (lambda: _noble(packages=("nvidia-{brand}",), leading="nvidia-{brand}"), "a template cannot be filled: 'brand'"),
     (lambda: _noble(version="{versoin}-1"), "a template cannot be filled: 'versoin'"),
     (lambda: _noble(kernel_packages=("linux-headers-{karnel}",)), "a template cannot be filled: 'karnel'"),
@@ -182,6 +187,9 @@ DAMAGE: list[tuple[Callable[[], Catalog], str]] = [
     (lambda: _with("cdi", 0, docker_default="20.10"), "docker cannot use it by itself"),
     (lambda: _with("distros", 0, aliases=("ubuntu",), version_id="24.04"), "ubuntu 24.04 is debian 24.04, too"),
     (lambda: _with("distros", 0, kernel_flavours=tuple(f"{n:04}" for n in range(1000))), "at most"),
+    (lambda: _with("distros", 0, prebuilt_for=("pve",)), "kernel flavour pve is not in the catalog"),
+    (lambda: _with("distros", 0, kernel_release=""), "tell a kernel's flavour together only"),
+    (lambda: _with("distros", 0, kernel_release="("), "kernel_release is no pattern"),
     (lambda: _toolkit(repository="x"), "repository x is not in the catalog"),
     (lambda: _toolkit(repository="container-toolkit-rpm"), "is no repository of apt"),
     (lambda: _with("wheels", -1, compute={"x86_64": ("9.0", "8.0")}), "8 0 stands behind 9 0"),

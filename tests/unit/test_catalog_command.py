@@ -16,6 +16,7 @@ from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import IdRange
 from gpustrap.catalog.topics import TOPICS
 from gpustrap.cli.app import app
+from gpustrap.cli.output import stdout
 from gpustrap.commands import catalog as commands
 from gpustrap.errors import GpustrapError
 from gpustrap.exitcodes import ExitCode
@@ -44,7 +45,16 @@ def refused(text: str) -> tuple[str, ExitCode]:
     return problem.message, problem.exit_code
 
 
-@pytest.mark.parametrize("text", ["10de:2204", "2204", "0x2204", "10DE:2204", "RTX 3090", "3090", "geforce rtx 3090"])
+LSPCI = "01:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] [10de:2204] (rev a1)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("10de:2204", "[10de:2204]", "2204", "0x2204", "10DE:2204", LSPCI, f"0000:{LSPCI}"),
+        *("RTX 3090", "3090", "geforce rtx 3090", "NVIDIA GeForce RTX 3090", "rtx3090", "RTX-3090"),
+    ],
+)
 def test_a_gpu_is_found_by_id_and_by_name(text: str) -> None:
     """3090 is a name here, although four digits are an id, too."""
     assert found(text) == ["GeForce RTX 3090"]
@@ -67,6 +77,96 @@ def test_a_shared_id_shows_every_board() -> None:
 def test_a_part_of_a_name_finds_all_that_have_it() -> None:
     assert set(found("V100 SXM2")) == {"Tesla V100 SXM2 16GB", "Tesla V100 SXM2 32GB"}
     assert len(found("A100")) == 5
+
+
+def test_a_word_without_a_number_is_no_model() -> None:
+    """RTX is not TITAN RTX alone, nor TITAN X the older of the two."""
+    assert len(found("RTX")) > 50
+    assert found("TITAN X") == ["GeForce GTX TITAN X", "TITAN X (Pascal)"]
+    assert found("TITAN RTX") == ["TITAN RTX"]
+
+
+@pytest.mark.parametrize("text", ["GTX 1080 Ti", "GTX 1080Ti", "gtx1080ti", "1080ti", "Nvidia GTX-1080 ti"])
+def test_a_name_may_be_spelt_as_people_do(text: str) -> None:
+    assert found(text) == ["GeForce GTX 1080 Ti"]
+
+
+def test_several_ids_and_several_names_are_several_gpus() -> None:
+    both = ["GeForce RTX 3090", "GeForce RTX 5090"]
+    for text in ("10de:2204 10de:2b85", "2204 2b85", "2204 0x2b85", f"{LSPCI} [10de:2b85]", "3090 5090"):
+        assert found(text) == both
+    assert found("P40 2204") == ["Tesla P40", "GeForce RTX 3090"]
+
+
+def test_what_has_the_same_words_and_more_is_named() -> None:
+    result = run("show", "RTX", "6000")
+    assert result.stdout.startswith("Quadro RTX 6000\n")
+    assert "Also there: RTX 6000 Ada, RTX PRO 6000 Blackwell" in result.stderr
+    assert "Also there" not in run("show", "10de:1e30").stderr
+
+
+def test_the_vendor_alone_is_no_gpu() -> None:
+    message, code = refused("10de")
+    assert code is ExitCode.USAGE
+    assert "the vendor" in message
+
+
+def test_every_refusal_has_a_next_step() -> None:
+    steps = {
+        "10de": "lspci -nn -d 10de:",
+        "8086:1234": "gpustrap catalog show gpus",
+        "rtz 3090": "gpustrap catalog show RTX 3090",
+        "driver": "gpustrap catalog show drivers",
+        "xyzzy": "gpustrap catalog show gpus",
+    }
+    for text, step in steps.items():
+        with pytest.raises(GpustrapError) as caught:
+            commands.find(load_catalog(), text)
+        assert caught.value.problems[0].remedy == step
+
+
+def test_words_behind_a_topic_choose_its_rows() -> None:
+    assert [row["branch"] for row in data("show", "drivers", "580")["drivers"]] == ["580"]
+    assert "595" not in run("show", "drivers", "580").stdout
+    rows = data("show", "packages", "ubuntu", "headless")["driver_packages"]
+    assert rows
+    assert all("ubuntu" in str(row["distros"]) and "headless" in row["leading"] for row in rows)
+    assert [row["version"] for row in data("show", "cuda", "12.9")["cuda"]["toolkits"]] == ["12.9"]
+    assert "toolkit package" not in run("show", "cuda", "12.9").stdout
+    result = run("show", "drivers", "xyzzy")
+    assert isinstance(result.exception, GpustrapError)
+    (problem,) = result.exception.problems
+    assert (problem.code, problem.exit_code, problem.remedy) == (
+        "row-unknown",
+        ExitCode.USAGE,
+        "gpustrap catalog show drivers",
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"), [("drivers", ("LTSB", "NFB", "PB", "kernels before")), ("packages", ("seen",))]
+)
+def test_words_of_the_field_are_explained_under_the_table(topic: str, words: tuple[str, ...]) -> None:
+    legend = run("show", topic).stdout.rpartition("\n\n")[2]
+    assert [word for word in words if word not in legend] == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_no_word_of_a_topic_is_broken_and_no_line_ends_in_spaces(
+    topic: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def words(width: int) -> list[str]:
+        monkeypatch.setattr(stdout, "_width", width)
+        shown = run("show", topic).stdout.splitlines()
+        assert [line for line in shown if line != line.rstrip()] == []
+        return [word for line in shown for word in line.split() if len(word) < 40]
+
+    assert set(words(width)) - set(words(400)) == set()
+
+
+def test_the_bare_verb_shows_the_topics() -> None:
+    assert (run().exit_code, run().stdout) == (0, run("show").stdout)
 
 
 def test_what_is_known_of_a_gpu() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.errors import Problem
-from gpustrap.model.facts import Facts
+from gpustrap.model.facts import Facts, PciFacts
 from gpustrap.model.plan import Finding
 from gpustrap.model.request import Request
 from gpustrap.resolve.gpu.boards import node_gpus
@@ -23,13 +23,17 @@ from gpustrap.resolve.preflight.all import look
 DIRECTORY = Path(__file__).parent.parent / "cases" / "findings"
 PREFLIGHT = Path(__file__).parent.parent.parent / "src" / "gpustrap" / "resolve" / "preflight"
 KEYS = {"title", "facts", "with", "every_gpu", "gpus", "request", "driver", "disk", "expect", "says", "never"}
+KINDS = {"note", "warning", "refusal"}
+DRIVER = "580 open distribution prebuilt"
 GIB = 1024**3
 
 
 def cases() -> list[Any]:
     found = []
     for path in sorted(DIRECTORY.glob("*.yml")):
-        found += [pytest.param(case, id=f"{path.stem}: {case['title']}") for case in yaml.safe_load(path.read_text())]
+        with path.open() as text:
+            rows = yaml.safe_load(text)
+        found += [pytest.param(case, id=f"{path.stem}: {case.get('title', 'without a title')}") for case in rows]
     return found
 
 
@@ -66,7 +70,7 @@ def inputs_of(facts: Facts, request: dict[str, Any]) -> Inputs:
 
 
 def driver_of(inputs: Inputs, words: str) -> Driver | None:
-    """``580 open nvidia dkms kept``; versions are made up."""
+    """``580 open nvidia dkms kept``; versions are made up, packages are those that a plan chooses anew."""
     if words == "none":
         return None
     name, flavour, origin, module, *kept = words.split()
@@ -77,6 +81,7 @@ def driver_of(inputs: Inputs, words: str) -> Driver | None:
         if (r.flavour, r.origin, r.module) == (flavour, origin, module)
         and inputs.distro.key in r.distros
         and name in r.branches
+        and not r.only_kept
     )
     assert branch
     return Driver(branch, row, f"{name}.95.05", f"{name}.95.05-1", kept=kept == ["kept"])
@@ -84,7 +89,7 @@ def driver_of(inputs: Inputs, words: str) -> Driver | None:
 
 def seen_in(case: dict[str, Any]) -> tuple[tuple[Problem, ...], tuple[Finding, ...]]:
     inputs = inputs_of(facts_of(case), case.get("request", {}))
-    driver = driver_of(inputs, case.get("driver", "580 open distribution prebuilt"))
+    driver = driver_of(inputs, case.get("driver", DRIVER))
     disk = {directory: int(gib * GIB) for directory, gib in case.get("disk", {}).items()}
     part = look(inputs, node_gpus(inputs.facts, inputs.catalog), driver, disk)
     return part.problems, part.findings
@@ -95,9 +100,9 @@ def as_list(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", cases())
-def test_case(case: dict[str, Any]) -> None:
-    assert case.keys() <= KEYS
-    problems, findings = seen_in(case)
+def test_case(case: dict[str, Any], author: Any) -> None:
+    check_words(case, author)
+    problems, findings = author.built("the node's facts:", lambda: seen_in(case))
     found = sorted([(p.code, "refusal") for p in problems] + [(f.code, f.severity) for f in findings])
     wanted = [(code, severity) for code, severities in case["expect"].items() for severity in as_list(severities)]
     assert found == sorted(wanted)
@@ -113,6 +118,33 @@ def test_case(case: dict[str, Any]) -> None:
     for code, words in case.get("says", {}).items():
         assert [w for w in as_list(words) if w not in texts[code]] == [], texts[code]
     assert not [w for w in as_list(case.get("never", [])) if any(w in text for text in texts.values())]
+
+
+def check_words(case: dict[str, Any], author: Any) -> None:
+    """What its author misspelt is told in a sentence, and never taken as said."""
+    author.known("it", case, KEYS)
+    for missing in {"title", "facts", "expect"} - case.keys():
+        author.wrong(f"it has no {missing}")
+    author.known("facts", [case["facts"]], {path.stem for path in (DIRECTORY / "facts").glob("*.yml")})
+    author.known("request", case.get("request", {}), Request.model_fields.keys())
+    author.built("request", lambda: Request.model_validate(case.get("request", {})))
+    author.codes("expect", case["expect"])
+    author.known("expect", [kind for kinds in case["expect"].values() for kind in as_list(kinds)], KINDS)
+    author.known("says", case.get("says", {}), case["expect"])
+    check_node(case, author)
+
+
+def check_node(case: dict[str, Any], author: Any) -> None:
+    words = case.get("driver", DRIVER)
+    facts = author.built("the node's facts:", lambda: facts_of(case))
+    author.facts("with", case.get("with", {}), facts.model_dump())
+    for change in (case.get("every_gpu", {}), *case.get("gpus", {}).values()):
+        author.known("a GPU", change, PciFacts.model_fields)
+    inputs = inputs_of(facts, case.get("request", {}))
+    try:
+        driver_of(inputs, words)
+    except (ValueError, StopIteration):
+        author.wrong(f"driver is {words}, which {inputs.distro.name} has not; it is written as {DRIVER}")
 
 
 @pytest.mark.parametrize("case", cases())
@@ -136,3 +168,32 @@ def test_every_look_has_a_case() -> None:
     }
     assert emitted
     assert emitted == said
+
+
+GOOD = {"title": "t", "facts": "ubuntu2404", "expect": {"gpus-mixed": "note"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"requests": {}}, "did you mean request"),
+        ({"facts": "ubuntu2405"}, "did you mean ubuntu2404"),
+        ({"expect": {"gpus-mixd": "note"}}, "did you mean gpus-mixed"),
+        ({"expect": {"gpus-mixed": "notice"}}, "did you mean note"),
+        ({"says": {"gpu-mixed": "x"}}, "says has gpu-mixed"),
+        ({"request": {"driver_brnach": "580"}}, "did you mean driver_branch"),
+        ({"request": {"docker": "maybe"}}, "request docker: "),
+        ({"with": {"kernel": {"runnings": "x"}}}, "with kernel has runnings, .*did you mean running"),
+        ({"every_gpu": {"drivers": "x"}}, "a GPU has drivers"),
+        ({"driver": "580 open nvidia"}, "driver is 580 open nvidia, which Ubuntu 24.04 has not"),
+        ({"driver": "999 open nvidia dkms"}, "driver is 999"),
+        ({"expect": None}, "it has no expect"),
+    ],
+)
+def test_what_the_author_of_a_case_misspells_is_told_in_a_sentence(
+    change: dict[str, Any], said: str, author: Any
+) -> None:
+    check_words(GOOD, author)
+    case = {key: value for key, value in (GOOD | change).items() if value is not None}
+    with pytest.raises(pytest.fail.Exception, match=said):
+        check_words(case, author)

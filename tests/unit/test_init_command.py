@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gpustrap.cli.app import app
+from gpustrap.cli.options import FIRST_CONTACT
 from gpustrap.commands.init import init
+from gpustrap.content import content_root
 from gpustrap.errors import GpustrapError
 from gpustrap.model.site import Site
 from gpustrap.site.inventory import load_nodes
@@ -65,4 +68,15 @@ def test_the_verb_names_what_it_made_and_the_next_commands(tmp_path: Path) -> No
     assert done.exit_code == 0
     assert f"made {tmp_path}/s/inventory/hosts.yml" in done.stdout.replace("\n", "")
     assert "add your machines" in done.stdout
-    assert "gpustrap enroll -k --accept-new" in done.stdout
+    assert f"  {FIRST_CONTACT}\n" in done.stdout
+
+
+def test_every_text_begins_alike(tmp_path: Path) -> None:
+    """One first command, and one way to install: gpustrap is in no package index, so none may be named."""
+    init(tmp_path, [], None)
+    root = Path(content_root())
+    for text in (root / "README.md", root / "docs" / "site.md", tmp_path / "README.md"):
+        assert FIRST_CONTACT in text.read_text(), text
+    texts = [*root.glob("*.md"), *root.glob("docs/*.md"), *(root / "src").rglob("*.py"), tmp_path / "ci-example.yml"]
+    named = re.compile(r"pip\S* install (?:-\S+ )*'?gpustrap")
+    assert [text for text in texts if named.search(text.read_text())] == []

@@ -103,21 +103,28 @@ def test_only_what_is_named_moves(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "problem", "said"),
     [
-        (("--upgrade", "--only", "dokcer"), "did you mean docker?"),
-        (("--upgrade", "--only", "kernel"), "use one of conda, container-toolkit, cuda, docker, driver, frameworks"),
-        (("--only", "docker"), "gpustrap plan --upgrade --only docker"),
-        (("--set", "gpustrap_docker=false"), "set gpustrap_docker in inventory/group_vars/all.yml"),
-        (("--from-facts", "x", "--check"), "--from-facts does not look at"),
-        (("--from-facts", "x", "--upgrade"), "leave --upgrade or --from-facts out"),
-        (("--from-facts", "x", "--limit", "n1"), "leave --limit or --from-facts out"),
-        (("--from-facts", "x", "--set", "gpustrap_dokcer=1"), "did you mean gpustrap_docker?"),
+        (("--upgrade", "--only", "dokcer"), "no-such-component", "did you mean docker?"),
+        (("--upgrade", "--only", "kernel"), "no-such-component", "container-toolkit, cuda, docker, driver, frameworks"),
+        (("--only", "docker"), "only-without-upgrade", "gpustrap plan --upgrade --only docker"),
+        (
+            ("--set", "gpustrap_docker=false"),
+            "options-do-not-mix",
+            "set gpustrap_docker in inventory/group_vars/all.yml",
+        ),
+        (("--from-facts", "x", "--check"), "options-do-not-mix", "--from-facts does not look at"),
+        (("--from-facts", "x", "--upgrade"), "options-do-not-mix", "leave --upgrade or --from-facts out"),
+        (("--from-facts", "x", "--limit", "n1"), "options-do-not-mix", "leave --limit or --from-facts out"),
+        (("--from-facts", "x", "--set", "gpustrap_dokcer=1"), "unknown-variable", "did you mean gpustrap_docker?"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_way_out(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_meant_is_refused_with_the_way_out(
+    run: Run, words: tuple[str, ...], problem: str, said: str
+) -> None:
     code, text = run(*words)
     assert code == 2
+    assert problem in text
     assert said in " ".join(text.split())
 
 
@@ -131,3 +138,13 @@ def test_the_same_trouble_of_many_nodes_is_told_once(capfd: pytest.CaptureFixtur
     assert "✗ node x: no driver drives it" in said
     assert "✗ file a: is gone" in said
     assert said.count("no driver drives it") == 2
+
+
+def test_why_a_node_cannot_be_asked_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load_nodes", lambda *_: (Node(Endpoint("n1", "192.0.2.1"), (), Request()),))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["plan"])
+    said = done.output + "".join(capfd.readouterr())
+    assert (done.exit_code, said.count("is not enrolled"), said.count("FAIL [n1]")) == (4, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gpustrap.model.site import Site
 from gpustrap.report.plan_text import render
 from gpustrap.resolve.plan import COMPONENTS
 from gpustrap.site.lockfile import read_lock
+from gpustrap.site.wrong import without_prefix
 
 FACTS = Path(__file__).parent.parent / "cases" / "plan" / "facts"
 GONE = GpustrapError(Problem("unreachable", "node n2", "does not answer", ExitCode.UNREACHABLE, remedy="ping n2"))
@@ -245,3 +247,13 @@ def test_the_lock_says_where_docker_comes_from(
     (row,) = world.plan("n1").nodes["n1"].repositories
     assert (row.name, row.retention) == (name, retention)
     assert row.uri.endswith(uri)
+
+
+def test_what_is_odd_about_the_inventory_stands_beside_the_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = without_prefix("driver_branch", "hosts.yml:3", world.site)
+    monkeypatch.setattr(
+        command, "load_nodes", lambda *_args: tuple(replace(node, findings=(odd,)) for node in world.nodes(world.site))
+    )
+    planned = world.plan()
+    assert [plan.findings for plan in planned.plans.values()] == [(odd,), (odd,)]
+    assert planned.exit_code is ExitCode.OK

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustrap.catalog.loader import load_catalog
 from gpustrap.commands import plan_offline
 from gpustrap.commands.facts_files import read_facts_files
 from gpustrap.commands.plan import Planned
@@ -21,6 +22,7 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.node import Endpoint, Node
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
+from gpustrap.site.wrong import without_prefix
 
 FACTS = yaml.safe_load((Path(__file__).parent.parent / "cases" / "plan" / "facts" / "debian13.yml").read_text())
 NOWHERE = io.BytesIO()
@@ -99,31 +101,40 @@ NESTED = "[" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "words"),
+    ("file", "content", "words", "way"),
     [
-        ("x.json", "{", "it is no JSON"),
-        ("x.yml", "a: [1\nb", "it is no YAML"),
-        ("x.json", NESTED, "it is no JSON"),
-        ("x.json", b"\xff\xfe\x00", "cannot be read"),
-        ("x.yml", BILLION_LAUGHS, "aliases"),
-        ("x.yml", "", "holds no node's facts"),
-        ("x.json", "[]", "holds no node's facts"),
-        ("x.json", {"nodes": []}, "holds no node's facts"),
-        ("x.json", {"nodes": [{"node": "n1"}]}, "holds no node's facts"),
-        ("x.json", '"text"', "holds no node's facts"),
-        ("x.json", {"os": {"id": "debian"}}, "shape of facts"),
-        ("x.json", {"facts": [1, 2]}, "shape of facts"),
-        ("x.json", {"node": "n\u001b[31m", "facts": FACTS}, "name in it cannot be used"),
-        ("x.json", {"node": "", "facts": FACTS}, "name in it cannot be used"),
-        ("x.json", json.dumps(FACTS | {"memory": {"total": 10}}).replace("10", "1e999"), "shape of facts"),
-        ("empty/", "", "no file in it"),
-        ("gone.json", None, "cannot be read"),
+        ("x.json", "{", "it is no JSON", "correct it"),
+        ("x.yml", "a: [1\nb", "it is no YAML", "correct it"),
+        ("x.json", NESTED, "nested too deep", "file of facts"),
+        ("x.json", b"\xff\xfe\x00", "no text in UTF-8", "JSON or YAML"),
+        ("x.yml", BILLION_LAUGHS, "aliases", "without & and *"),
+        ("x.yml", "", "it is empty", "gpustrap inspect"),
+        ("x.yml", "# nothing\n", "holds no node's facts", "docs/plan.md"),
+        ("x.json", "[]", "holds no node's facts", "docs/plan.md"),
+        ("x.json", {"nodes": []}, "holds no node's facts", "docs/plan.md"),
+        ("x.json", {"nodes": [{"node": "n1"}]}, "holds no node's facts", "docs/plan.md"),
+        ("x.json", '"text"', "holds no node's facts", "docs/plan.md"),
+        ("x.json", {"os": {"id": "debian"}}, "have mistakes", 'add os.architecture, like "x86_64"'),
+        ("x.json", {"pci": []}, "have mistakes", 'add os, like {"id"'),
+        ("x.json", {"facts": [1, 2]}, "have mistakes", "docs/plan.md"),
+        ("x.json", {"node": "n\u001b[31m", "facts": FACTS}, "name in it cannot be used", "letters"),
+        ("x.json", {"node": "", "facts": FACTS}, "name in it cannot be used", "letters"),
+        (
+            "x.json",
+            json.dumps(FACTS | {"memory": {"total": 10}}).replace("10", "1e999"),
+            "have mistakes",
+            "write memory like",
+        ),
+        ("empty/", "", "no file in it", "gpustrap inspect --format json > "),
+        ("gone.json", None, "there is no such file", "check the name"),
+        ("*.json", None, "no file is named like this pattern", "the pattern"),
+        ("n\0.json", None, "cannot be read", "check the name"),
     ],
 )
 def test_a_broken_or_hostile_file_is_told_and_stops_no_other(
-    write: Write, tmp_path: Path, file: str, content: object, words: str
+    write: Write, tmp_path: Path, file: str, content: object, words: str, way: str
 ) -> None:
-    good, bad = write("good.json", FACTS), tmp_path / file
+    good, bad = write("good/good.json", FACTS), tmp_path / file
     if file.endswith("/"):
         bad.mkdir()
     elif content is not None:
@@ -133,7 +144,14 @@ def test_a_broken_or_hostile_file_is_told_and_stops_no_other(
     (problem,) = planned.problems
     assert (problem.code, problem.subject, problem.exit_code) == ("facts-broken", str(bad), ExitCode.USAGE)
     assert words in problem.message
-    assert problem.remedy
+    assert way in problem.remedy
+    assert "Errno" not in problem.evidence
+
+
+def test_standard_input_without_anything() -> None:
+    (problem,) = plan("-").problems
+    assert (problem.subject, problem.message) == ("standard input", "nothing came in")
+    assert "| gpustrap plan --from-facts -" in problem.remedy
 
 
 def test_a_broken_node_leaves_the_others_of_its_file(write: Write) -> None:
@@ -141,12 +159,12 @@ def test_a_broken_node_leaves_the_others_of_its_file(write: Write) -> None:
     data["nodes"][0]["facts"] = {"os": []}
     planned = plan(write("all.json", data))
     assert list(planned.nodes) == ["n2"]
-    assert "node n1" in planned.problems[0].evidence
+    assert "node n1" in planned.problems[0].message
 
 
 def test_a_file_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
     monkeypatch.setattr("gpustrap.commands.facts_files.MAX_BYTES", 10)
-    found, problems = read_facts_files([str(write("a.json", FACTS))], NOWHERE)
+    found, problems = read_facts_files([str(write("a.json", FACTS))], NOWHERE, load_catalog())
     assert (found, "larger than" in problems[0].message) == ({}, True)
 
 
@@ -228,24 +246,58 @@ def test_a_setting_is_what_an_inventory_would_hold(
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "words"),
+    ("text", "code", "words", "way"),
     [
-        ("gpustrap_drivre_branch=580", "unknown-variable", "did you mean gpustrap_driver_branch?"),
-        ("driver_branch=580", "unknown-variable", "did you mean gpustrap_driver_branch?"),
-        ("gpustrap_driver_branch", "bad-setting", "it has no value"),
-        ("gpustrap_driver_branch=58", "bad-value", "must match"),
-        ("gpustrap_frameworks=torch", "bad-value", "must be a list"),
-        ("gpustrap_docker=perhaps", "bad-value", "must be true or false"),
-        ("gpustrap_frameworks=[torch", "bad-value", "is no YAML"),
-        ("gpustrap_pcie_width=3", "bad-value", "1, 2, 4, 8 or 16"),
+        (
+            "gpustrap_drivre_branch=580",
+            "unknown-variable",
+            "did you mean gpustrap_driver_branch?",
+            "--set gpustrap_driver_branch=580",
+        ),
+        (
+            "driver_branch=580",
+            "unknown-variable",
+            "did you mean gpustrap_driver_branch?",
+            "--set gpustrap_driver_branch=580",
+        ),
+        ("gpustrap_driver=open", "unknown-variable", "gpustrap_driver_flavour?", "--set gpustrap_driver_flavour=open"),
+        (
+            "gpustrap_torch=1",
+            "unknown-variable",
+            "did you mean gpustrap_frameworks?",
+            "--set 'gpustrap_frameworks=[torch]'",
+        ),
+        ("gpustrap_secure_boot=false", "unknown-variable", "there is no variable", "docs/variables.md"),
+        ("gpustrap_docker_repo=https://u:p@h", "unknown-variable", "docker_repository?", "docker_repository=…"),
+        ("gpustrap_driver_branch", "bad-setting", "it has no value", "gpustrap_driver_branch=VALUE"),
+        ("gpustrap_driver_branch=58", "bad-value", "must be auto or the three digits of a branch, e.g. 580", "correct"),
+        ("gpustrap_driver_branch=", "bad-value", "has no value", "write --set gpustrap_driver_branch=580"),
+        (
+            "gpustrap_driver_branch=580.1.2",
+            "bad-value",
+            "which gpustrap_driver_version takes",
+            "driver_version=580.1.2",
+        ),
+        (
+            "gpustrap_driver_version=580",
+            "bad-value",
+            "must be a whole driver version, e.g. 580.178.04",
+            "driver_branch=580",
+        ),
+        ("gpustrap_frameworks=torch", "bad-value", "must be a list", "write --set 'gpustrap_frameworks=[torch]'"),
+        ("gpustrap_docker=perhaps", "bad-value", "must be true or false", "correct"),
+        ("gpustrap_docker=", "bad-value", "has no value", "correct"),
+        ("gpustrap_frameworks=[torch", "bad-value", "is no YAML", "correct"),
+        ("gpustrap_pcie_width=3", "bad-value", "1, 2, 4, 8 or 16", "correct"),
     ],
 )
-def test_a_wrong_setting_ends_it(write: Write, text: str, code: str, words: str) -> None:
+def test_a_wrong_setting_ends_it(write: Write, text: str, code: str, words: str, way: str) -> None:
     with pytest.raises(GpustrapError, match=r".") as caught:
         plan(write("a.json", FACTS), settings=[text, "gpustrap_docker=true"])
     (problem,) = caught.value.problems
     assert (problem.code, problem.exit_code) == (code, ExitCode.USAGE)
     assert words in problem.message
+    assert way in problem.remedy
 
 
 def test_what_is_about_nodes_and_lock_does_not_mix_with_recorded_facts() -> None:
@@ -256,3 +308,13 @@ def test_what_is_about_nodes_and_lock_does_not_mix_with_recorded_facts() -> None
     assert [p.subject for p in caught.value.problems] == ["--check", "--limit"]
     with pytest.raises(GpustrapError, match="inventory"):
         refuse_mixed(False, [], ["gpustrap_docker=true"])
+
+
+def test_what_is_odd_about_a_node_s_variables_stands_beside_its_plan(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = without_prefix("driver_branch", "/s/inventory/hosts.yml:3", Site(Path("/s")))
+    monkeypatch.setattr(plan_offline, "load_nodes", lambda _site: (Node(Endpoint("n1", "n1"), (), Request(), (odd,)),))
+    planned = plan(write("all.json", inspected("n1", "n2")), site=Site(Path("/s")))
+    assert [odd in p.findings for p in planned.plans.values()] == [True, False]
+    assert odd.subject == "inventory/hosts.yml:3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
@@ -137,6 +138,23 @@ def test_a_long_sentence_stays_indented() -> None:
     told = Reasoning(item="docker", sentences=("word " * 30,))
     text = shown(explain_text.render({"n1": NodePlan(entry(DOCKER), (), (), (told,))}), width=60)
     assert all(line.startswith("  word") for line in text.splitlines() if "word" in line)
+
+
+def test_a_note_of_which_the_refusal_tells_all_is_not_told_beside_it() -> None:
+    note = NOTE.model_copy(update={"evidence": "GPU 1 (0000:01:00.0)\nGPU 2 (0000:02:00.0)"})
+    refusal = replace(REFUSAL, evidence="GPU 1 (0000:01:00.0): open only\nGPU 2 (0000:02:00.0): proprietary only")
+    said = lines(explain_text.render({"n1": NodePlan(None, (refusal,), (note, WARNING))}))
+    assert not any("4 of 16" in line for line in said)
+    assert "! warning /boot is small" in said
+    assert any("4 of 16" in line for line in lines(explain_text.render({"n1": NodePlan(None, (REFUSAL,), (note,))})))
+
+
+def test_the_parts_of_a_reason_are_told_once_each() -> None:
+    choice = DOCKER.model_copy(update={"reason": "the newest; locked"})
+    told = Reasoning(item="docker", sentences=("Chosen: docker.io 26: the newest (apt).",))
+    said = lines(explain_text.render({"n1": NodePlan(entry(choice), (), (), (told,))}))
+    assert said[said.index("docker: docker.io 26") + 2] == "Locked."
+    assert sum("newest" in line for line in said) == 1
 
 
 def test_the_explanation_of_a_refusal_has_its_way_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import yaml
 
 from gpustrap.catalog.loader import load_catalog
-from gpustrap.model.facts import Facts
+from gpustrap.model.facts import Facts, PciFacts
 from gpustrap.model.lock import NodeLock
 from gpustrap.model.plan import NodePlan
 from gpustrap.model.request import Request
+from gpustrap.model.roles import SITE_ORDER
 from gpustrap.resolve.plan import plan_node
 
 DIRECTORY = Path(__file__).parent.parent / "cases" / "plan"
@@ -22,13 +24,16 @@ FOUND = {"findings", "no_findings", "says", "never"}
 LOCKED = {"driver", "choices", "reasons", "sources", "variables", "holds", "roles", "pending", "lacks"}
 LOCKED |= {"simulated", "recalled"}
 KEYS = {"title", "request", "offline", "refused"} | SYSTEM | FOUND | LOCKED
+NO_FACTS = {"every", "archives"}  # what the others stand on
 NVIDIA, ROOMY_BAR = "10de", 512 << 30
 
 
 def cases() -> list[Any]:
     found = []
     for path in sorted(DIRECTORY.glob("*.yml")):
-        found += [pytest.param(case, id=f"{path.stem}: {case['title']}") for case in yaml.safe_load(path.read_text())]
+        with path.open() as text:
+            rows = yaml.safe_load(text)
+        found += [pytest.param(case, id=f"{path.stem}: {case.get('title', 'without a title')}") for case in rows]
     return found
 
 
@@ -72,7 +77,7 @@ def facts_of(case: dict[str, Any]) -> Facts:
 def in_archive(archive: dict[str, Any], kernel: str) -> dict[str, Any]:
     """What apt knows of the driver's packages in the distribution's own archive."""
     names = parsed("archives")[archive["names"]]
-    flavour = kernel.rpartition("-")[2]
+    flavour = re.sub(r"^[^-]+-([1-9]\d*-)?", "", kernel)
     candidates: dict[str, str] = {}
     for branch, version in archive["drivers"].items():
         fields = {"branch": branch, "kernel": kernel, "flavour": flavour, "hwe": archive.get("hwe", "")}
@@ -118,17 +123,50 @@ def driver_there(there: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", cases())
-def test_case(case: dict[str, Any]) -> None:
-    assert case.keys() <= KEYS
-    assert case.keys() & (LOCKED | FOUND | {"refused"}), "a case without an expectation proves nothing"
-    request = Request.model_validate(case.get("request", {}))
-    plan = plan_node("n1", facts_of(case), request, load_catalog(), offline=case.get("offline", False))
+def test_case(case: dict[str, Any], author: Any) -> None:
+    check_words(case, author)
+    request = author.built("request", lambda: Request.model_validate(case.get("request", {})))
+    facts = author.built("the node's facts:", lambda: facts_of(case))
+    author.facts("with", case.get("with", {}), facts.model_dump())
+    plan = plan_node("n1", facts, request, load_catalog(), offline=case.get("offline", False))
     check_findings(case, plan)
     if "refused" in case:
         check_refusal(case, plan)
     else:
         assert plan.lock, plan.problems
+        check_names(case, plan.lock, author)
         check_lock(case, plan.lock)
+
+
+def check_words(case: dict[str, Any], author: Any) -> None:
+    """What its author misspelt is told in a sentence, and never taken as said."""
+    author.known("it", case, KEYS)
+    for missing in {"title", "facts"} - case.keys():
+        author.wrong(f"it has no {missing}")
+    if not case.keys() & (LOCKED | FOUND | {"refused"}):
+        author.wrong("it expects nothing, so it proves nothing")
+    author.known("facts", [case["facts"]], {path.stem for path in (DIRECTORY / "facts").glob("*.yml")} - NO_FACTS)
+    author.known("request", case.get("request", {}), Request.model_fields.keys())
+    author.known("there", case.get("there", {}), {"version", "flavour", "packages", "origin"})
+    for device in [entry["id"] if isinstance(entry, dict) else entry for entry in case.get("gpus", [])]:
+        if not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}( x [1-9]\d*)?", device):
+            author.wrong(f"gpus has {device}, which is no PCI id with a count, as 10de:2204 x 4 is")
+    for entry in case.get("gpus", []):
+        author.known("gpus", entry if isinstance(entry, dict) else (), {"id", *PciFacts.model_fields})
+    for place in ("findings", "no_findings", "refused"):
+        author.codes(place, case.get(place, []))
+
+
+def check_names(case: dict[str, Any], lock: NodeLock, author: Any) -> None:
+    """Choices and variables that a plan does not have cannot be looked at."""
+    items = {choice.item for choice in lock.choices}
+    variables = {name for values in (lock.roles | lock.pending).values() for name in values}
+    for place in ("reasons", "sources"):
+        author.known(place, case.get(place, {}), items)
+    for place in ("variables", "holds"):
+        author.known(place, case.get(place, {}), variables)
+    for place in ("roles", "pending", "lacks"):
+        author.known(place, case.get(place, []), SITE_ORDER)
 
 
 def check_findings(case: dict[str, Any], plan: NodePlan) -> None:
@@ -171,3 +209,58 @@ def check_lock(case: dict[str, Any], lock: NodeLock) -> None:
         assert [c.item for c in lock.choices if c.simulated] == case["simulated"]
     if "recalled" in case:
         assert set(case["recalled"]) <= {c.item for c in lock.choices if c.confidence == "recalled"}
+
+
+GOOD = {"title": "t", "facts": "ubuntu2404", "gpus": ["10de:2204 x 2"], "findings": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fidnings": []}, "fidnings, which nothing here is called; did you mean findings"),
+        ({"findings": ["gpus-mixd"]}, "findings has gpus-mixd, .*did you mean gpus-mixed"),
+        ({"no_findings": ["bar-unasigned"]}, "did you mean bar-unassigned"),
+        ({"refused": ["gpu-incompatible"]}, "did you mean gpus-incompatible"),
+        ({"facts": "ubuntu2405"}, "facts has ubuntu2405, .*did you mean ubuntu2404"),
+        ({"facts": "every"}, "facts has every, "),
+        ({"request": {"driver_brnach": "580"}}, "request has driver_brnach, .*did you mean driver_branch"),
+        ({"request": {"gpustrap_docker": False}}, "did you mean docker"),
+        ({"gpus": ["10de2204"]}, "gpus has 10de2204, which is no PCI id"),
+        ({"gpus": [{"id": "10de:2204", "drivers": "vfio-pci"}]}, "gpus has drivers, .*did you mean driver"),
+        ({"there": {"versions": "1"}}, "did you mean version"),
+        ({"title": None}, "it has no title"),
+        ({"findings": None}, "it expects nothing"),
+    ],
+)
+def test_what_the_author_of_a_case_misspells_is_told_in_a_sentence(
+    change: dict[str, Any], said: str, author: Any
+) -> None:
+    check_words(GOOD, author)
+    case = {key: value for key, value in (GOOD | change).items() if value is not None}
+    with pytest.raises(pytest.fail.Exception, match=said):
+        check_words(case, author)
+
+
+@pytest.mark.parametrize("place", ["request", "with"])
+def test_what_a_model_refuses_is_told_with_its_place(place: str, author: Any) -> None:
+    wrong = {"request": {"docker": "maybe"}, "with": {"kernel": {"running": ["6.8"]}}}[place]
+    build = {"request": lambda: Request.model_validate(wrong), "with": lambda: facts_of(GOOD | {"with": wrong})}[place]
+    with pytest.raises(pytest.fail.Exception, match=rf"{place} {next(iter(wrong))}\b.*: Input should") as caught:
+        author.built(place, build)
+    assert "pydantic" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["runnings"])
+def test_facts_that_no_node_has_are_told(wrong: str, author: Any) -> None:
+    facts = facts_of(GOOD).model_dump()
+    author.facts("with", {"kernel": {"running": "6.8", "headers": None}}, facts)
+    with pytest.raises(pytest.fail.Exception, match=r"with kernel has runnings, .*did you mean running"):
+        author.facts("with", {"kernel": {wrong: "6.8"}}, facts)
+
+
+@pytest.mark.parametrize("place", ["reasons", "sources", "variables", "holds", "roles", "pending", "lacks"])
+def test_names_that_no_plan_has_are_told(place: str, author: Any) -> None:
+    plan = plan_node("n1", facts_of(GOOD), Request(), load_catalog())
+    assert plan.lock
+    with pytest.raises(pytest.fail.Exception, match=f"{place} has drivers"):
+        check_names({place: {"drivers": "x"}}, plan.lock, author)

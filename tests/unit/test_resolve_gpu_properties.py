@@ -48,10 +48,21 @@ CODE: dict[str, dict[str, tuple[tuple[str, ...], bool]]] = {
     "tensorflow": {"cu12": (("6.0", "7.0", "7.5", "8.0", "8.9", "9.0"), True)},
 }
 KERNELS = {
-    "debian": ["6.1.0-44-amd64", "6.12.117+deb13-amd64", "7.3.4-1-cloud-amd64"],
-    "ubuntu": ["6.8.0-90-generic", "6.17.0-14-generic", "5.15.0-1044-aws", "7.0.0-22-generic", "6.9.1-custom"],
+    "debian": ["6.1.0-44-amd64", "6.12.117+deb13-amd64", "7.3.4-1-cloud-amd64", "6.8.12-4-pve"],
+    "ubuntu": [
+        "6.8.0-90-generic",
+        "6.17.0-14-generic",
+        "6.17.0-14-generic-64k",
+        "7.0.0-22-generic",
+        "6.11.0-061100-generic",
+        "6.14.0-1015-nvidia",
+        "5.15.0-1044-aws",
+        "6.17.0-1010-azure",
+        "6.9.1-custom",
+    ],
     "rhel": ["5.14.0-611.el9.x86_64", "6.12.0-124.el10.x86_64"],
 }
+FOREIGN = {"6.8.12-4-pve", "6.11.0-061100-generic", "6.9.1-custom"}
 
 
 def for_all(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[int], None]]:
@@ -89,6 +100,8 @@ def nodes(draw: st.DrawFn) -> Facts:
     """A node with GPUs on any distribution, whose package manager knows some of the driver's packages."""
     distro = draw(st.sampled_from(CATALOG.distros))
     kernel = draw(st.sampled_from(KERNELS[distro.id]))
+    archive = {"file": "/etc/apt/sources.list", "uri": "http://archive.example", "suite": distro.codename}
+    archive["components"] = sorted({"main", *(c for row in CATALOG.driver_packages for c in row.components)})
     known = known_packages(distro, kernel, draw(st.sampled_from(["all", "all", "some", "none"])))
     return Facts.model_validate(
         {
@@ -104,7 +117,11 @@ def nodes(draw: st.DrawFn) -> Facts:
             "secure_boot": {"enabled": draw(st.sampled_from([None, False, False, True]))},
             "memory": {"total": 4 << 40, "available": 4 << 40},
             "filesystems": [{"mount": "/", "size": 2 << 40, "free": 2 << 40, "inodes": 9**9, "inodes_free": 9**9}],
-            "package_manager": {"kind": "dnf" if distro.family == "redhat" else "apt", "candidates": known},
+            "package_manager": {
+                "kind": "dnf" if distro.family == "redhat" else "apt",
+                "candidates": known,
+                "sources": draw(st.sampled_from([[], [archive | {"components": ["main"]}], [archive]])),
+            },
         }
     )
 
@@ -121,7 +138,8 @@ def known_packages(distro: Distro, kernel: str, how_many: str) -> dict[str, str]
                 for ending in ("", distro.kernel_hwe):
                     found[name.format(**names, kernel_flavour=flavour + ending)] = "6.8.0-90.91"
             if row.origin == "distribution" and how_many != "none":
-                for name in (*row.packages, row.leading, *row.fabric_manager, row.imex, *row.subnet_manager):
+                fabric = (*row.fabric_manager, row.imex, *row.subnet_manager, row.subnet_library)
+                for name in (*row.packages, row.leading, *fabric):
                     found[name.format(**names, kernel_flavour=flavour)] = f"{branch}.99.01-0made1"
     return {name: version for name, version in found.items() if name}
 
@@ -150,6 +168,9 @@ REQUESTS = st.builds(
 )
 
 
+# What there is to say against a driver before its node is looked at.
+OF_THE_DRIVER = {"driver-request-unfit", "driver-unavailable", "driver-unverified", "gpu-not-supported"}
+OF_THE_DRIVER |= {"gpus-incompatible", "package-unavailable", "version-unavailable", "fabric-manager-mismatch"}
 NOTHING = NodeLock(request_digest="", system_digest="", os="", choices=(), roles={})
 
 
@@ -266,6 +287,16 @@ def test_modules_built_on_the_node_under_secure_boot_need_a_person(node: Facts, 
 
 
 @for_all(nodes(), REQUESTS)
+def test_a_kernel_from_elsewhere_gets_no_package_of_the_distributions_kernels(node: Facts, request: Request) -> None:
+    plan = planned(node, request)
+    variables = plan.lock.pending.get("nvidia_driver") if plan.lock else None
+    if variables and node.kernel.running in FOREIGN:
+        assert variables["nvidia_driver_module"] == "dkms"
+        assert {p["name"] for p in variables["nvidia_driver_kernel_packages"]} <= {"linux-headers-{kernel}"}
+        assert "kernel-foreign" in {f.code for f in plan.findings}
+
+
+@for_all(nodes(), REQUESTS)
 def test_what_nobody_read_is_never_chosen_by_itself_and_always_told(node: Facts, request: Request) -> None:
     lock = locked(node, request)
     if lock is None:
@@ -286,6 +317,25 @@ def test_what_nobody_read_is_never_chosen_by_itself_and_always_told(node: Facts,
     if "recalled" in {branch.confidence, *(row.confidence for row in rows)}:
         assert (request.driver_branch, request.driver_version, request.driver_origin) != ("auto", None, "auto")
         assert next(c for c in lock.choices if c.item == "driver").confidence == "recalled"
+
+
+@for_all(nodes(), REQUESTS)
+def test_what_rests_on_a_recalled_repository_says_so(node: Facts, request: Request) -> None:
+    lock = locked(node, request)
+    if lock is None:
+        return
+    distro = inputs_of(node, request).distro
+    theirs = {
+        distro.nvidia: {"cuda", "cudnn", "nccl"},
+        distro.archive: {"docker"} if request.docker_origin == "distribution" else set(),
+        CATALOG.container_toolkit.repository: {"container-toolkit"},
+    }
+    origin = lock.pending["nvidia_driver"]["nvidia_driver_origin"]
+    theirs[distro.nvidia if origin == "nvidia" else distro.archive] |= {"driver", "driver-origin", "fabric-manager"}
+    rows = [CATALOG.repository(r.name, node.os.architecture) for r in lock.repositories]
+    recalled = [row.name for row in rows if row and row.confidence == "recalled"]
+    resting = {item for name in recalled for item in theirs.get(name, ())}
+    assert not [c for c in lock.choices if c.item in resting and c.value != "none" and c.confidence == "verified"]
 
 
 @for_all(nodes(), REQUESTS)
@@ -315,6 +365,31 @@ def test_every_choice_has_its_reason_and_every_refusal_its_way_out(node: Facts, 
     assert not [f for f in plan.findings if not f.message or not f.evidence or not f.advice]
     messages = [*(p.message for p in plan.problems), *(f.message for f in plan.findings)]
     assert not [message for message in messages if message.endswith(".")]
+
+
+@for_all(nodes(), REQUESTS)
+def test_advice_leads_somewhere(node: Facts, request: Request) -> None:
+    """Who sets what a refusal or a finding tells to set is not refused for the same again, and has a driver."""
+    plan = planned(node, request)
+    said = [(p.code, p.remedy) for p in plan.problems] + [(f.code, f.advice) for f in plan.findings]
+    for code, advice in said:
+        for way in re.split("; (?:or )?|one of: ", advice):
+            changes = told(way)
+            if changes:
+                after = {p.code for p in planned(node, Request.model_validate(request.model_dump() | changes)).problems}
+                assert code not in after, way
+                assert not (after - {p.code for p in plan.problems}) & OF_THE_DRIVER, (code, way)
+
+
+def told(way: str) -> dict[str, Any]:
+    """The fields of the request that one way out sets, or takes back to their defaults."""
+    if "gpustrap_driver_version to" in way:
+        return {}  # that version is for a person to find
+    default = Request()
+    out = re.search("leave out (gpustrap_[a-z_]+(?: and gpustrap_[a-z_]+(?!:))*)", way)
+    names = [name.removeprefix("gpustrap_") for name in out[1].split(" and ")] if out else []
+    sets = re.findall(r'gpustrap_([a-z_]+): "?([a-z0-9.]+)"?', way)
+    return {name: getattr(default, name) for name in names} | dict(sets)
 
 
 @for_all(nodes(), REQUESTS)

@@ -120,3 +120,11 @@ def test_a_child_that_dies_is_reported(site: Site, monkeypatch, tmp_path: Path) 
         load_nodes(site)
     assert caught.value.problems[0].code == "inventory-unreadable"
     assert "it broke" in caught.value.problems[0].evidence
+
+
+def test_the_problems_of_a_file_are_in_the_order_of_its_lines(site: Site) -> None:
+    lines = [f"gpustrap_{'x' * (12 - n)}y: 1\n" for n in range(10)] + ["docker_users: []\n", "gpustrap_docker: x\n"]
+    variables(site, "".join(lines))
+    with pytest.raises(GpustrapError) as caught:
+        load_nodes(site)
+    assert [int(p.subject.rpartition(":")[2]) for p in caught.value.problems] == list(range(1, 13))

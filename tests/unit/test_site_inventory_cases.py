@@ -30,6 +30,7 @@ def holds(node: Node, wanted: dict[str, Any]) -> None:
     for name, value in wanted.pop("request", {}).items():
         found = request[name]
         assert {k: found[k] for k in value} == value if isinstance(value, dict) else found == value
+    assert [{f.subject: f.message} for f in node.findings] == wanted.pop("findings", [])
     for name, value in wanted.items():
         found = getattr(node.endpoint, name)
         assert (list(found) if isinstance(found, tuple) else found) == value

@@ -40,11 +40,23 @@ def _distros(catalog: Catalog) -> Iterator[str]:
         where = f"distros, {distro.key}"
         yield from missing(where, "repository", {distro.archive, distro.nvidia} - {""}, names)
         yield from in_order(f"{where}, aliases", distro.aliases)
-        yield from in_order(f"{where}, kernel_flavours", distro.kernel_flavours)
+        yield from _kernels(where, distro)
         for name in (distro.id, *distro.aliases):
             other = called.setdefault((name, distro.version_id), distro.key)
             if other != distro.key:
                 yield f"{where}: {name} {distro.version_id} is {other}, too"
+
+
+def _kernels(where: str, distro: Distro) -> Iterator[str]:
+    yield from in_order(f"{where}, kernel_flavours", distro.kernel_flavours)
+    yield from in_order(f"{where}, prebuilt_for", distro.prebuilt_for)
+    yield from missing(where, "kernel flavour", distro.prebuilt_for, distro.kernel_flavours)
+    if bool(distro.kernel_release) != bool(distro.kernel_flavours):
+        yield f"{where}: kernel_release and kernel_flavours tell a kernel's flavour together only"
+    try:
+        re.compile(distro.kernel_release)
+    except re.error as error:
+        yield f"{where}: kernel_release is no pattern: {error}"
 
 
 def _repositories(catalog: Catalog) -> Iterator[str]:
@@ -80,7 +92,9 @@ def _fingerprints(where: str, fingerprints: tuple[str, ...]) -> Iterator[str]:
 
 def _packages(catalog: Catalog) -> Iterator[str]:
     rows = catalog.driver_packages
-    yield from in_order("packages", [(r.origin, r.distros[0], r.branches[0], r.flavour, r.module) for r in rows])
+    yield from in_order(
+        "packages", [(r.origin, r.distros[0], r.branches[0], r.flavour, r.module, r.leading) for r in rows]
+    )
     branches = {d.branch: d for d in catalog.drivers}
     distros = {d.key: d for d in catalog.distros}
     taken: dict[tuple[str, ...], DriverPackages] = {}
@@ -94,7 +108,8 @@ def _packages(catalog: Catalog) -> Iterator[str]:
             if branch in branches and row.flavour not in branches[branch].flavours:
                 yield f"{where}: branch {branch} has no {row.flavour} modules"
             for distro in row.distros:
-                if taken.setdefault((row.origin, distro, branch, row.flavour, row.module), row) is not row:
+                family = row.leading if row.only_kept else ""
+                if taken.setdefault((row.origin, distro, branch, row.flavour, row.module, family), row) is not row:
                     yield f"{where}: another row has {branch} on {distro}, too"
         yield from _names(where, row)
     for driver in catalog.drivers:
@@ -123,7 +138,8 @@ def _names(where: str, row: DriverPackages) -> Iterator[str]:
     for version in row.seen:
         if not any(re.fullmatch(rf"{branch}(\.\d+){{1,2}}", version) for branch in row.branches):
             yield f"{where}: version {version} is of none of its branches"
-    versioned = (*row.packages, *row.fabric_manager, *row.subnet_manager, row.imex, row.leading, row.stream)
+    fabric = (*row.fabric_manager, *row.subnet_manager, row.subnet_library, row.imex)
+    versioned = (*row.packages, *fabric, row.leading, row.stream)
     if any("{kernel" in name for name in versioned):
         yield f"{where}: only kernel_packages know the kernel"
     try:

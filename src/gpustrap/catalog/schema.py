@@ -35,7 +35,9 @@ class Distro(Row):
         python: Its python3, major and minor.
         kernel_ga: The kernel it came with, major and minor; empty where there is only one line of kernels.
         kernel_hwe: What the flavour of its later kernels ends with: ``-hwe-24.04``; empty where there is none.
+        kernel_release: A pattern of how ``uname -r`` of its own kernels begins, before the flavour.
         kernel_flavours: Of kernels whose packages a node is asked about: ``generic-hwe-24.04``, ``amd64``.
+        prebuilt_for: Those with prebuilt modules, where there is no node to ask.
         docker_packages: What its own docker consists of; empty where it has none.
     """
 
@@ -50,7 +52,9 @@ class Distro(Row):
     python: str
     kernel_ga: str = ""
     kernel_hwe: str = ""
+    kernel_release: str = ""
     kernel_flavours: tuple[str, ...] = ()
+    prebuilt_for: tuple[str, ...] = ()
     time_sync: str
     docker_packages: tuple[str, ...] = ()
 
@@ -220,6 +224,8 @@ class Catalog:
     def packages_for(self, distro: Distro | None) -> tuple[str, ...]:
         """Every package a plan may ask a node of a distribution about, sorted; the node fills in ``{kernel}``.
 
+        Prebuilt modules are asked about for every flavour of kernels and for exactly the running one.
+
         Args:
             distro: None where it is not known: only what concerns every distribution.
         """
@@ -230,7 +236,7 @@ class Catalog:
             names.update(distro.docker_packages, (distro.time_sync,))
             for row in self.driver_packages:
                 if distro.key in row.distros:
-                    names.update(row.names(distro.kernel_flavours))
+                    names.update(row.names((*distro.kernel_flavours, "{kernel}")))
         return tuple(sorted(names))
 
     def _cuda_packages(self) -> set[str]:

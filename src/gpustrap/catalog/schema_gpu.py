@@ -76,7 +76,7 @@ class DriverBranch(Row):
     """A branch of NVIDIA's driver.
 
     Attributes:
-        type: ``LTSB`` long-term, ``PB`` production, ``NFB`` new features, ``legacy``.
+        type: ``LTSB`` long-term, ``PB`` production, ``NFB`` new features.
         supported: It gets fixes from NVIDIA on the day the row was checked.
         ends: Year and month of its end, e.g. ``2028-06``; empty where there is no date.
         newest: Its newest version seen; empty where none was read.
@@ -88,7 +88,7 @@ class DriverBranch(Row):
     """
 
     branch: str = Field(pattern=BRANCH)
-    type: Literal["LTSB", "PB", "NFB", "legacy"]
+    type: Literal["LTSB", "PB", "NFB"]
     supported: bool
     ends: str = Field("", pattern=r"^(20\d\d-\d\d)?$")
     newest: str = Field("", pattern=r"^(\d{3}(\.\d+){1,2})?$")

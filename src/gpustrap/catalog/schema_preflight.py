@@ -38,6 +38,12 @@ class Bar(Row):
     size: int = Field(gt=0)
 
 
+class Margin(Row):
+    """Percent of a whole."""
+
+    percent: int = Field(gt=0, lt=100)
+
+
 class DriverRepository(Row):
     """A repository with driver packages of the same names as another's; ``in_uri`` tells it."""
 
@@ -52,4 +58,6 @@ class Preflight(Frozen):
     downloads: Downloads
     files: Files
     bar: Bar
+    spare: Margin
+    reserved: Margin
     driver_repositories: tuple[DriverRepository, ...]

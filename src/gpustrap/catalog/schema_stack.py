@@ -65,8 +65,10 @@ class DriverPackages(Row):
         version: The package version, a template over ``version``; empty where only the node's package manager knows.
         seen: The newest versions that were read in this origin, one for a branch.
         fabric_manager: Names of its packages, at the driver's version; empty where there is none.
-        subnet_manager: What NVLink 5 boards need besides.
+        subnet_manager: What NVLink 5 boards need besides, at versions of its own.
+        subnet_library: What that needs at the driver's version; empty where there is none.
         imex: Package of the IMEX daemon; empty where there is none.
+        only_kept: Nobody gets these anew: they stay where a node has them, e.g. a desktop's packages.
         pin: How it is kept from moving: ``hold``, our apt ``preferences``, or dnf's ``versionlock``.
         repository: A name in repositories.yml.
         components: Of the distribution's archive that must be switched on.
@@ -86,7 +88,9 @@ class DriverPackages(Row):
     seen: tuple[str, ...] = ()
     fabric_manager: tuple[str, ...] = ()
     subnet_manager: tuple[str, ...] = ()
+    subnet_library: str = ""
     imex: str = ""
+    only_kept: bool = False
     pin: Literal["hold", "preferences", "versionlock"]
     repository: str
     components: tuple[str, ...] = ()
@@ -97,7 +101,8 @@ class DriverPackages(Row):
     def row(self) -> str:
         """How the source of a choice names this row."""
         branches, distros = "/".join(self.branches), ", ".join(self.distros)
-        return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module} on {distros}"
+        kept = f" ({self.leading})" if self.only_kept else ""
+        return f"catalog: packages, {self.origin} {branches} {self.flavour} {self.module}{kept} on {distros}"
 
     def seen_of(self, branch: str) -> str:
         """The newest version of a branch that was read in this origin; empty where none was."""
@@ -110,6 +115,7 @@ class DriverPackages(Row):
             *self.kernel_packages,
             *self.fabric_manager,
             *self.subnet_manager,
+            self.subnet_library,
             self.imex,
             self.leading,
         )
@@ -170,6 +176,7 @@ class Wheel(Row):
         compute: Machine architecture (uname -m) -> compute capabilities it has machine code for. Code for 8.0 runs on
             8.6 and 8.9, too, but on no other major.
         ptx: Compute capability of the PTX it holds, from which a driver makes code for any later one; empty for none.
+        ptx_fails: Where somebody reported that such code fails; empty where nobody did.
         size: Bytes of an environment with it.
     """
 
@@ -184,6 +191,7 @@ class Wheel(Row):
     driver_min: str = Field("", pattern=r"^(\d{3})?$")
     compute: dict[str, tuple[str, ...]] = Field(min_length=1)
     ptx: str = Field("", pattern=r"^(\d{1,2}\.\d)?$")
+    ptx_fails: str = ""
     size: int = Field(gt=0)
 
     @property

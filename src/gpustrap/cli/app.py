@@ -13,8 +13,8 @@ import typer
 import typer.exceptions
 
 from gpustrap import __version__
-from gpustrap.cli.options import examples
-from gpustrap.cli.output import clean, show_problems, stderr
+from gpustrap.cli.options import FIRST_CONTACT, examples
+from gpustrap.cli.output import follow_up, refusal, show_problems, stderr
 from gpustrap.cli.secrets import take_environment
 from gpustrap.cli.verbs import VERBS
 from gpustrap.errors import GpustrapError
@@ -26,7 +26,7 @@ app = typer.Typer(
     epilog=examples(
         "gpustrap init my-site --host n1=ADDRESS --user USER",
         "cd my-site",
-        "gpustrap enroll -k --accept-new",
+        FIRST_CONTACT,
         "gpustrap plan",
         "gpustrap apply",
         title="Start:",
@@ -101,8 +101,8 @@ def show_usage_error(error: typer.exceptions.TyperException) -> None:
     path = getattr(context, "command_path", "gpustrap")
     if type(error).__name__ == "NoArgsIsHelpError":  # called without arguments: its message is the help
         return
-    stderr.print(f"[red]✗[/red] {clean(error.format_message())}")
-    stderr.print(f"    [bold]Next:[/bold] {path} --help")
+    stderr.print(refusal(error.format_message()))
+    stderr.print(follow_up(f"{path} --help"))
 
 
 def show_internal_error(error: Exception) -> None:
@@ -112,5 +112,5 @@ def show_internal_error(error: Exception) -> None:
         traceback.print_exception(error, file=log)
     os.close(handle)
     stderr.print(f"gpustrap failed inside: {type(error).__name__}. This is a fault of gpustrap, not yours.")
-    stderr.print(f"  Details: {name}", highlight=False)
+    stderr.print(f"  Details: {name}")
     stderr.print("  Next: open an issue with that file (look through it first; it holds no passwords).")

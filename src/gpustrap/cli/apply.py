@@ -107,7 +107,7 @@ def apply(
     show_problems(applied.problems)
     if check and any(node.changed_tasks for node in applied.summary.nodes):
         if diff:
-            stderr.print(f"Differences: {applied.directory / 'ansible.log'}", markup=False, soft_wrap=True)
+            stderr.print(f"Differences: {applied.directory / 'ansible.log'}")
         if not applied.problems:
             narrow = [*(nodes or ()), *(("--limit", limit) if limit else ()), *(("--tags", tags) if tags else ())]
             say_next(shlex.join(["gpustrap", "apply", *narrow, *(("--replan",) if replan else ())]))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpustrap.cli.options import FormatOption, examples
-from gpustrap.cli.output import Format, clean, emit, show_problems, stderr
+from gpustrap.cli.output import Format, emit, show_problems, tell
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 
@@ -16,7 +16,7 @@ MANY = 3  # cards; more GPUs are a table
 
 catalog_app = typer.Typer(
     help="What is known about GPUs, drivers, CUDA and packages: each row with its source.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
 )
 
@@ -24,6 +24,13 @@ catalog_app = typer.Typer(
 def add(app: typer.Typer) -> None:
     """Register the verb."""
     app.add_typer(catalog_app, name="catalog")
+
+
+@catalog_app.callback()
+def _root(context: typer.Context) -> None:
+    """What is known about GPUs, drivers, CUDA and packages: each row with its source."""
+    if context.invoked_subcommand is None:
+        show()
 
 
 def _topics(incomplete: str) -> list[str]:
@@ -36,6 +43,7 @@ def _topics(incomplete: str) -> list[str]:
     epilog=examples(
         "gpustrap catalog show",
         "gpustrap catalog show drivers",
+        "gpustrap catalog show packages ubuntu 580",
         "gpustrap catalog show RTX 3090",
         "gpustrap catalog show 10de:2204 --format json",
     )
@@ -44,8 +52,9 @@ def show(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC | GPU]",
-            help="A topic, or a GPU by PCI id or name; the topics if left out.",
+            metavar="[TOPIC [WORD]... | GPU]",
+            help="A topic, or its rows that have these words; a GPU by name, or by PCI id as lspci -nn has it (several "
+            "for several GPUs); the topics if left out.",
             autocompletion=_topics,
         ),
     ] = None,
@@ -59,25 +68,28 @@ def show(
     from dataclasses import asdict
 
     from gpustrap.catalog.loader import load_catalog
-    from gpustrap.catalog.topics import TOPICS, entries
+    from gpustrap.catalog.topics import TOPICS
     from gpustrap.commands import catalog as commands
+    from gpustrap.commands.catalog_gpus import also
     from gpustrap.report import catalog_text as text
 
     catalog = load_catalog()
-    wanted = " ".join(what or ())
-    if not wanted:
+    first, *more = what or [""]
+    if not first:
         files = commands.contents(catalog)
         emit([asdict(file) for file in files], text.contents_table(files), form)
-    elif wanted in TOPICS:
-        rows = [e for e in entries(catalog) if e.topic == wanted]
-        emit(commands.whole_rows(catalog, wanted), text.topic_tables(rows), form)
+    elif first in TOPICS:
+        rows = commands.rows(catalog, first, more)
+        emit(commands.whole_rows(catalog, first, more), text.topic_tables(rows), form)
     else:
-        found = commands.find(catalog, wanted)
-        boards = [e for e in entries(catalog) if any(e.row is known.board for known in found)]
-        table = text.gpu_cards(found) if len(found) <= MANY else text.topic_tables(boards)
+        found = commands.find(catalog, " ".join([first, *more]))
+        table = text.gpu_cards(found) if len(found) <= MANY else text.gpu_list(found)
         emit([known.data() for known in found], table, form)
+        others = also(catalog, " ".join([first, *more]), [known.board for known in found])
+        if others:
+            tell(f"Also there: {', '.join(others)}")
         for words in (warning for known in found for warning in known.warnings):
-            stderr.print(clean(f"Warning: {words}"), soft_wrap=True)
+            tell(f"Warning: {words}")
 
 
 @catalog_app.command(epilog=examples("gpustrap catalog check", "gpustrap catalog check --older-than 90 --format json"))
@@ -99,9 +111,9 @@ def check(
     health = commands.check(datetime.now().astimezone().date(), older_than)
     code = ExitCode.INTERNAL if health.broken else ExitCode.OK
     emit({**health.data(), "exit_code": int(code)}, health_tables(health, older_than), form)
-    remedy = "pip install --force-reinstall gpustrap"
+    remedy = "in the checkout of gpustrap: pip install --force-reinstall ."
     show_problems(Problem("catalog-broken", "catalog", fault, code, "", remedy) for fault in health.broken)
     if not health.broken:
         counts = f"{len(health.recalled)} recalled, {len(health.old)} older than {older_than} days"
-        stderr.print(clean(f"{health.rows} rows, nothing broken; {counts}"), soft_wrap=True)
+        tell(f"{health.rows} rows, nothing broken; {counts}")
     raise typer.Exit(int(code))

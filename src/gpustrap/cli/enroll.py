@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from gpustrap.cli.options import (
+    FIRST_CONTACT,
     AskBecomeOption,
     AskPasswordOption,
     BecomePasswordFdOption,
@@ -20,13 +21,15 @@ from gpustrap.cli.options import (
     SiteOption,
     examples,
 )
-from gpustrap.cli.output import Format, clean, emit, say_next, show_problems, stderr
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
+from gpustrap.report.escape import visible
+from gpustrap.report.layout import Columns, Hanging
 
 if TYPE_CHECKING:
     from gpustrap.commands.enroll import Enrolled
 
 EPILOG = examples(
-    "gpustrap enroll -k --accept-new",
+    FIRST_CONTACT,
     "gpustrap enroll --fingerprint SHA256:… n1",
     "gpustrap enroll --replace n1",
     "gpustrap enroll -K --passwordless-sudo rack1",
@@ -105,7 +108,7 @@ def enroll(
         emit(data, _table(enrolled), form)
     for result in enrolled:
         for warning in result.warnings:
-            stderr.print(f"[yellow]![/yellow] node {clean(result.node)}: {clean(warning)}")
+            stderr.print(Hanging(visible(f"node {result.node}: {warning}"), Text("! ", style="yellow")))
     show_problems(problems)
     asking = [r.node for r in enrolled if r.access.escalation is Escalation.PASSWORD]
     if asking:
@@ -114,13 +117,11 @@ def enroll(
     raise typer.Exit(int(code))
 
 
-def _table(enrolled: list[Enrolled]) -> Table:
+def _table(enrolled: list[Enrolled]) -> Columns:
     """Two lines a node: a fingerprint is compared by eye, so no part of it may be cut or folded away."""
-    table = Table("node", "host key, login, sudo, python", box=None, pad_edge=False)
+    rows = []
     for r in enrolled:
         tty = " with a terminal" if r.access.requiretty else ""
         ways = f"by {r.login}, sudo: {r.access.escalation.value}{tty}, python {r.python}"
-        table.add_row(
-            clean(r.node), clean(f"{r.address} {ways}\n{r.host_key.fingerprint} {r.host_key.how}"), end_section=True
-        )
-    return table
+        rows.append((visible(r.node), visible(f"{r.address} {ways}\n{r.host_key.fingerprint} {r.host_key.how}")))
+    return Columns(("node", "host key, login, sudo, python"), rows)

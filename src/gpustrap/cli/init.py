@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpustrap.cli.options import examples
+from gpustrap.cli.options import FIRST_CONTACT, examples
 from gpustrap.cli.output import stdout
 
 
@@ -38,11 +38,11 @@ def init(
 
     created = make(directory, host or [], user)
     for name in created.written:
-        stdout.print(f"made {directory / name}", markup=False)
+        stdout.print(f"made {directory / name}")
     for name in created.kept:
-        stdout.print(f"kept {directory / name}", markup=False)
-    stdout.print(f"\nNext:\n  cd {shlex.quote(str(directory))}", markup=False)
+        stdout.print(f"kept {directory / name}")
+    stdout.print(f"\nNext:\n  cd {shlex.quote(str(directory))}")
     if not host and "inventory/hosts.yml" in created.written:
-        stdout.print("  add your machines to inventory/hosts.yml", markup=False)
-    for line in ("gpustrap enroll -k --accept-new", "gpustrap plan", "gpustrap apply"):
-        stdout.print(f"  {line}", markup=False)
+        stdout.print("  add your machines to inventory/hosts.yml")
+    for line in (FIRST_CONTACT, "gpustrap plan", "gpustrap apply"):
+        stdout.print(f"  {line}")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from gpustrap.cli.options import FormatOption, examples
-from gpustrap.cli.output import Format, clean, emit, stderr, stdout
+from gpustrap.cli.output import Format, emit, stderr, stdout, tell
 from gpustrap.cli.progress import progress
 from gpustrap.model.site import Site
+from gpustrap.report.escape import visible
+from gpustrap.report.layout import Columns
 
 LabOption = Annotated[str, typer.Option("--lab", envvar="GPUSTRAP_LAB", help="Which lab.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
@@ -83,10 +84,8 @@ def up(
             gpus=gpus,
             progress=say,
         )
-    table = Table("node", "system", "address", "user", box=None)
-    table.add_column("host key (ed25519)", overflow="fold", min_width=25)  # to be compared: never cut off
-    for node in started:
-        table.add_row(node.name, node.os, node.address, node.user, node.host_key_fingerprint)
+    rows = [(node.name, node.os, node.address, node.user, node.host_key_fingerprint) for node in started]
+    table = Columns(("node", "system", "address", "user", "host key (ed25519)"), rows)
     names = ("lab", "name", "os", "address", "user", "host_key_fingerprint")
     emit([{name: getattr(node, name) for name in names} for node in started], table, form)
     if gpus:
@@ -94,12 +93,11 @@ def up(
     which = "" if lab == "lab" else f" --lab {lab}"
     where = f" --site {site}" if site else ""
     stderr.print(
-        clean(
+        visible(
             f"Enrol: gpustrap enroll{where} --accept-new --passwordless-sudo --password-fd 3 3< "
             f'"$(gpustrap lab password-file{which})"\n'
             f"Remove: gpustrap lab down{which}"
-        ),
-        soft_wrap=True,
+        )
     )
 
 
@@ -115,9 +113,9 @@ def down(
     with progress("lab down") as say:
         gone = commands.down_all(say) if everything else commands.down(lab, say)
     if gone or everything:
-        stderr.print(clean(f"Removed: {', '.join(gone) or 'nothing'}"))
+        tell(f"Removed: {', '.join(gone) or 'nothing'}")
     else:
-        stderr.print(clean(f"Nothing to remove of lab {lab}. Labs here: {', '.join(commands.labs()) or 'none'}"))
+        tell(f"Nothing to remove of lab {lab}. Labs here: {', '.join(commands.labs()) or 'none'}")
 
 
 @lab_app.command(epilog=examples("gpustrap lab status", "gpustrap lab status --format json"))
@@ -126,13 +124,12 @@ def status(form: FormatOption = Format.TABLE) -> None:
     from gpustrap.commands import lab as commands
 
     found = commands.status()
-    table = Table("lab", "node", "system", "address", "state", box=None)
-    for one in found:
-        table.add_row(one.lab, one.name, one.os, one.address, one.state)
+    rows = [(one.lab, one.name, one.os, one.address, one.state) for one in found]
+    table = Columns(("lab", "node", "system", "address", "state"), rows)
     names = ("lab", "name", "os", "address", "state")
     emit([{name: getattr(one, name) for name in names} for one in found], table, form)
     for lab in sorted({one.lab for one in found if one.state != "running"}):
-        stderr.print(clean(f"Lab {lab} has leftovers. Remove: gpustrap lab down --lab {lab}"), soft_wrap=True)
+        tell(f"Lab {lab} has leftovers. Remove: gpustrap lab down --lab {lab}")
 
 
 @lab_app.command(epilog=examples("gpustrap lab shell node1", "gpustrap lab shell node1 --lab demo"))
@@ -150,7 +147,7 @@ def password_file(lab: LabOption = "lab") -> None:
     """Print the path of the file that holds the password of user ubuntu on the lab's nodes."""
     from gpustrap.commands import lab as commands
 
-    stdout.print(str(commands.password_file(lab)), markup=False, soft_wrap=True)
+    stdout.print(str(commands.password_file(lab)))
 
 
 @lab_app.command(epilog=examples("gpustrap lab image debian13", "gpustrap lab image debian12 --bare"))
@@ -163,4 +160,4 @@ def image(
 
     with progress("lab image") as say:
         reference = commands.image(system, bare=bare, progress=say)
-    stdout.print(reference, markup=False, soft_wrap=True)
+    stdout.print(reference)

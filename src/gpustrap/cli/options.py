@@ -10,6 +10,9 @@ import typer
 from gpustrap.cli.output import Format
 from gpustrap.report.next_step import SITE_VARIABLE, remember_site
 
+# What anyone runs first, in every text that tells how to begin.
+FIRST_CONTACT = "gpustrap enroll -k --accept-new --passwordless-sudo"
+
 
 def examples(*lines: str, title: str = "Examples:") -> str:
     """An epilog with an example a line, as it can be copied."""

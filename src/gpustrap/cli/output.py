@@ -10,16 +10,25 @@ from enum import StrEnum
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.text import Text
 
 from gpustrap.errors import Problem
-from gpustrap.report.escape import visible
+from gpustrap.report.escape import one_line, visible
+from gpustrap.report.layout import Hanging
 from gpustrap.report.next_step import next_step
 
 # A pipe or a file has no width of its own; 80 would cut tables that nobody needs cut.
-stdout = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
-stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+# Text is what it is: neither [bold] nor :1234:, as PCI ids and image tags have it, means anything; and what is wider
+# than the terminal is not cut off.
+stdout = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+stderr = Console(
+    stderr=True,
+    highlight=False,
+    markup=False,
+    emoji=False,
+    soft_wrap=True,
+    width=None if sys.stderr.isatty() else 140,
+)
 
 NODE = "node "
 MOST_NODES = 6
@@ -30,11 +39,6 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
-
-
-def clean(text: str) -> str:
-    """Make text from a node safe for a terminal: controls become visible escapes, markup is inert."""
-    return escape(visible(text))
 
 
 def emit(data: Any, table: RenderableType, form: Format) -> None:  # noqa: ANN401 - whatever json takes
@@ -49,14 +53,28 @@ def emit(data: Any, table: RenderableType, form: Format) -> None:  # noqa: ANN40
 def show_problems(problems: Iterable[Problem]) -> None:
     """Print problems for a tired person: where and what, the tool's words indented, the next step."""
     for problem in _merged(problems):
-        stderr.print(Text.from_markup(f"[red]✗[/red] {clean(problem.subject)}: {clean(problem.message)}"))
+        stderr.print(refusal(f"{problem.subject}: {problem.message}"))
         for line in problem.evidence.strip().splitlines()[:20]:
-            stderr.print(Text.from_markup(f"    [dim]│ {clean(line)}[/dim]"), overflow="fold")
+            bar = Text("    │ ", style="dim")
+            stderr.print(Hanging(Text(visible(line), style="dim"), bar, bar))
         if problem.remedy:
-            stderr.print(
-                Text.from_markup(f"    [bold]Next:[/bold] {clean(next_step(problem.remedy))}"), overflow="fold"
-            )
-        stderr.print(Text.from_markup(f"    [dim]({clean(problem.code)})[/dim]"))
+            stderr.print(follow_up(next_step(problem.remedy)))
+        stderr.print(Text(f"    ({visible(problem.code)})", style="dim"))
+
+
+def refusal(text: str) -> Hanging:
+    """What was wrong, beside its mark."""
+    return Hanging(visible(text), Text("✗ ", style="red"))
+
+
+def follow_up(text: str) -> Hanging:
+    """The next step, under what was wrong."""
+    return Hanging(visible(text), Text.assemble("    ", ("Next:", "bold"), " "))
+
+
+def tell(text: str) -> None:
+    """A sentence for people, beside the result; where it goes on, it is indented."""
+    stderr.print(Hanging(one_line(text), "", "  "))
 
 
 def _merged(problems: Iterable[Problem]) -> Iterator[Problem]:
@@ -75,4 +93,4 @@ def _merged(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def say_next(command: str) -> None:
     """Name the next command, beside the result."""
-    stderr.print(f"Next: {next_step(visible(command))}", markup=False, soft_wrap=True)
+    stderr.print(f"Next: {next_step(visible(command))}")

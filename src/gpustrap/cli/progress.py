@@ -11,8 +11,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from gpustrap.cli.output import clean, stderr
+from gpustrap.cli.output import stderr
 from gpustrap.model.progress import Progress, Step
+from gpustrap.report.escape import visible
+from gpustrap.report.layout import Hanging
 
 MAX_LINES = 20  # of a rack, show the busy ones; the rest is counted
 
@@ -33,8 +35,8 @@ def progress(title: str) -> Iterator[Progress]:
 def _plain(start: float) -> Progress:
     def say(step: Step) -> None:
         mark = ("ok  " if step.ok else "FAIL") if step.done else "    "
-        where = f"[{clean(step.node)}] " if step.node else ""
-        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{clean(step.text)}", markup=False, soft_wrap=True)
+        where = f"[{visible(step.node)}] " if step.node else ""
+        stderr.print(f"{time.monotonic() - start:6.1f}s {mark} {where}{visible(step.text)}")
 
     return say
 
@@ -61,23 +63,23 @@ class _Board:
         elapsed = time.monotonic() - self.start
         steps = list(self.steps.values())
         running = [s for s in steps if not s.done]
+        counts = f"  {len(steps) - len(running)}/{len(steps)} nodes done" if steps else ""
         table.add_row(
             self.spinner,
             Text(self.title, style="bold"),
-            Text(f"{elapsed:.0f}s  {len(steps) - len(running)}/{len(steps)} nodes done", style="dim"),
+            Text(f"{elapsed:.0f}s{counts}", style="dim"),
         )
         for step in (running or steps)[:MAX_LINES]:
-            table.add_row("", Text.from_markup(clean(step.node)), Text.from_markup(clean(step.text)))
+            table.add_row("", visible(step.node), visible(step.text))
         if len(running) > MAX_LINES:
             table.add_row("", "", Text(f"… and {len(running) - MAX_LINES} more", style="dim"))
         return table
 
-    def finished_lines(self) -> Iterator[Text]:
+    def finished_lines(self) -> Iterator[Hanging]:
         """One line per node that ended, left on the screen after the board is gone."""
-        width = max((len(n) for n in self.steps), default=0)
+        width = max((len(visible(n)) for n in self.steps), default=0)
         for node, step in sorted(self.steps.items()):
             if step.done and node:
-                mark = "[green]✓[/green]" if step.ok else "[red]✗[/red]"
-                yield Text.from_markup(
-                    f"{mark} {clean(node.ljust(width))}  {clean(step.text)} [dim]{self.ended[node]:.1f}s[/dim]"
-                )
+                mark = Text("✓ ", style="green") if step.ok else Text("✗ ", style="red")
+                first = Text.assemble(mark, f"{visible(node).ljust(width)}  ")
+                yield Hanging(Text.assemble(f"{visible(step.text)} ", (f"{self.ended[node]:.1f}s", "dim")), first)

@@ -17,11 +17,12 @@ from gpustrap.cli.options import (
     SiteOption,
     examples,
 )
-from gpustrap.cli.output import Format, clean, emit, stderr, stdout
+from gpustrap.cli.output import Format, emit, stderr, stdout
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.node import Secrets
 from gpustrap.model.site import Site
+from gpustrap.report.escape import visible
 
 RunArgument = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="Id of a run, or the beginning of one; the last if left out.")
@@ -94,12 +95,12 @@ def _show(site: Site, run: str | None, *, html: bool, markdown: bool, form: Form
     if html or markdown:
         names = [name for name, asked in ((HTML, html), (MARKDOWN, markdown)) if asked]
         for name in names:
-            stdout.print(str(report_file(site, directory, summary, name)), markup=False, soft_wrap=True)
+            stdout.print(str(report_file(site, directory, summary, name)))
         return
     emit(summary.model_dump(mode="json"), render(view_run(summary, read_lock(site))), form)
     if form is Format.TABLE:
         path = report_file(site, directory, summary, HTML)
-        stderr.print(f"Whole report: {path}", markup=False, soft_wrap=True)
+        stderr.print(f"Whole report: {path}")
 
 
 def _bundle(site: Site, name: str, output: Path | None, secrets: Secrets) -> None:
@@ -119,12 +120,12 @@ def _bundle(site: Site, name: str, output: Path | None, secrets: Secrets) -> Non
         made = make_bundle(site, nodes[0], secrets=secrets, progress=say)
     stderr.print("The archive holds, with secrets taken out:")
     for file, content in sorted(made.files.items()):
-        stderr.print(f"  {len(content):9,}  {clean(file)}")
+        stderr.print(f"  {len(content):9,}  {visible(file)}")
     try:
         made.write(output)
     except OSError as error:
         raise _not_written(name, output, str(error)) from error
-    stdout.print(str(output), markup=False, soft_wrap=True)
+    stdout.print(str(output))
 
 
 def _not_written(name: str, output: Path, why: str) -> GpustrapError:

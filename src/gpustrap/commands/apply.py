@@ -27,7 +27,7 @@ from gpustrap.model.check import NodeChecks
 from gpustrap.model.ledger import Claim
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Node, Secrets
-from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.progress import SEE_BELOW, Progress, Step, silent
 from gpustrap.model.run import NodeRun, Outcome, RunSummary
 from gpustrap.model.site import Site
 from gpustrap.report import run_report
@@ -106,7 +106,7 @@ class _Run:
     def refuse(self, name: str, problems: tuple[Problem, ...]) -> None:
         """A node goes no further, before anything was changed on it."""
         self.refused[name] = problems
-        self.progress(Step(name, problems[0].message, done=True, ok=False))
+        self.progress(Step(name, SEE_BELOW, done=True, ok=False))
 
 
 def apply(
@@ -180,7 +180,7 @@ def _replan(run: _Run, patterns: Sequence[str] | None, limit: str | None) -> dic
         limit=limit,
         secrets=run.secrets,
         forks=run.options.forks,
-        progress=lambda step: run.progress(Step(step.node, step.text)),
+        progress=lambda step: run.progress(Step(step.node, step.text)) if step.ok else None,
     )
     found: dict[str, tuple[Problem, ...]] = {}
     for trouble in planned.problems:
@@ -203,7 +203,7 @@ def _survey(run: _Run, nodes: Sequence[Node], lock: Lock, unplanned: Mapping[str
         secrets=run.secrets,
         packages=lambda node: locked_packages(lock.nodes.get(node.name)),
         forks=run.options.forks,
-        progress=lambda step: run.progress(Step(step.node, step.text)),
+        progress=lambda step: run.progress(Step(step.node, step.text)) if step.ok else None,
         asking=ASKING,
     )
     ready: list[Node] = []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -14,18 +13,17 @@ from pydantic import BaseModel, ValidationError
 
 from gpustrap.catalog.check import faults
 from gpustrap.catalog.loader import load_catalog
+from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import CudaToolkit, DriverBranch, Flavour, Gpu
 from gpustrap.catalog.topics import TOPICS, Entry, entries
+from gpustrap.commands.catalog_gpus import meant
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import PciFacts
 from gpustrap.report.catalog_text import either
 from gpustrap.resolve.gpu.boards import NVIDIA, NodeGpu
 from gpustrap.resolve.gpu.limits import limits_of
-
-_DEVICE = re.compile(r"(?:(?:(?P<vendor>[0-9a-f]{4}):)|0x)?(?P<device>[0-9a-f]{4})")
-_WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,38 +128,32 @@ def contents(catalog: Catalog) -> tuple[Contents, ...]:
     )
 
 
-def whole_rows(catalog: Catalog, topic: str) -> dict[str, Any]:
-    """The rows of a topic as they stand in its file."""
-    return {field: _dump(getattr(catalog, field)) for field in TOPICS[topic]}
+def whole_rows(catalog: Catalog, topic: str, words: Sequence[str] = ()) -> dict[str, Any]:
+    """The rows of a topic as they stand in its file, of those that have all these words."""
+    return {field: _dump(getattr(catalog, field), words) for field in TOPICS[topic]}
+
+
+def rows(catalog: Catalog, topic: str, words: Sequence[str] = ()) -> tuple[Entry, ...]:
+    """The rows of a topic that have all these words.
+
+    Raises:
+        GpustrapError: There is none.
+    """
+    found = tuple(e for e in entries(catalog) if e.topic == topic and _has(e.row, words))
+    if not found:
+        message = f"no row of {topic} has {' and '.join(words)}"
+        problem = Problem("row-unknown", topic, message, ExitCode.USAGE, remedy=f"gpustrap catalog show {topic}")
+        raise GpustrapError(problem)
+    return found
 
 
 def find(catalog: Catalog, text: str) -> tuple[KnownGpu, ...]:
-    """What is known of a GPU by its PCI id or its name; several where an id is shared or a name fits several.
-
-    Digits that are both, such as 3090, are an id only where a board has it; 10de: before them makes them one.
+    """What is known of GPUs; see `meant`.
 
     Raises:
         GpustrapError: No board and no range of ids fits.
     """
-    wanted = text.strip().lower()
-    as_id = _DEVICE.fullmatch(wanted)
-    if as_id and (as_id["vendor"] or NVIDIA) != NVIDIA:
-        message = f"only NVIDIA's GPUs, {NVIDIA}:XXXX, are in the catalog"
-        raise GpustrapError(Problem("gpu-unknown", text, message, ExitCode.REFUSED))
-    if as_id and (boards := catalog.boards(as_id["device"])):
-        return tuple(_known(catalog, as_id["device"], board) for board in boards)
-    named = () if as_id and wanted != as_id["device"] else tuple(_named(catalog, wanted))
-    if named:
-        return tuple(_known(catalog, board.ids[0], board) for board in named)
-    if not as_id:
-        raise GpustrapError(_no_such_name(catalog, text))
-    if catalog.id_range(as_id["device"]) is None:
-        device = f"{NVIDIA}:{as_id['device']}"
-        message = "it lies in no range of ids that this gpustrap knows, so nothing can be said about it"
-        raise GpustrapError(
-            Problem("gpu-unknown", device, message, ExitCode.REFUSED, remedy="gpustrap catalog show gpus")
-        )
-    return (_known(catalog, as_id["device"], None),)
+    return tuple(_known(catalog, device, board) for device, board in meant(catalog, text))
 
 
 def check(today: date, older_than: int) -> Health:
@@ -206,32 +198,26 @@ def _known(catalog: Catalog, device: str, board: Gpu | None) -> KnownGpu:
     )
 
 
-def _named(catalog: Catalog, wanted: str) -> Iterator[Gpu]:
-    """Boards whose name ends with these words, as GeForce RTX 3090 does with RTX 3090; else those that have them."""
-    words = _WORD.findall(wanted)
-    spelt = [(board, _WORD.findall(board.name.lower())) for board in catalog.gpus]
-    ending = [board for board, name in spelt if words and name[-len(words) :] == words]
-    yield from ending or (board for board, name in spelt if words and set(words) <= set(name))
-
-
-def _no_such_name(catalog: Catalog, text: str) -> Problem:
-    names = (*TOPICS, *(g.name for g in catalog.gpus), *(g.name.removeprefix("GeForce ") for g in catalog.gpus))
-    known = {name.lower(): name for name in names}
-    near = get_close_matches(text.strip().lower(), known, n=3)
-    hint = f"; did you mean {either([known[n] for n in near])}?" if near else ""
-    message = f"neither a topic nor the PCI id or name of a GPU{hint}"
-    evidence = f"topics: {', '.join(TOPICS)}"
-    return Problem("gpu-unknown", text, message, ExitCode.USAGE, evidence, "gpustrap catalog show gpus")
-
-
 def _place(location: tuple[int | str, ...]) -> str:
     return " ".join(map(str, location))
 
 
-def _dump(value: Any) -> Any:  # noqa: ANN401 - whatever the schema holds
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    return [_dump(row) for row in value]
+def _dump(value: Any, words: Sequence[str]) -> Any:  # noqa: ANN401 - whatever the schema holds
+    if isinstance(value, tuple):
+        return [_dump(item, words) for item in value if not isinstance(item, Row) or _has(item, words)]
+    return value.model_dump(mode="json") | {name: _dump(getattr(value, name), words) for name in _lists(value)}
+
+
+def _lists(value: BaseModel) -> set[str]:
+    """Its fields that are rows of their own."""
+    inner = {name: getattr(value, name) for name in type(value).model_fields}
+    return {name for name, rows in inner.items() if isinstance(rows, tuple) and any(isinstance(r, Row) for r in rows)}
+
+
+def _has(row: Row, words: Sequence[str]) -> bool:
+    """Whether each word, or the beginning of one, is among what the row says; where it was read is no part of that."""
+    said = str(row.model_dump(mode="json", exclude={"source", "checked", "kernel_source", *_lists(row)})).lower()
+    return all(re.search(rf"(?<![a-z0-9.]){re.escape(word.lower())}", said) for word in words)
 
 
 def _brief(entry: Entry) -> dict[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
-from gpustrap.commands.inspect import validate
-from gpustrap.errors import GpustrapError, Problem
+from gpustrap.catalog.schema import Catalog
+from gpustrap.commands.recorded import Recorded, ShapeError, read_recorded
+from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
 
@@ -19,28 +21,32 @@ KEPT = "facts.json"  # what a site keeps of a node, in a directory of the node's
 SUFFIXES = {".json", ".yml", ".yaml"}
 MAX_BYTES = 256 << 20  # the facts of 5,000 nodes are about 150 MB
 MAX_NAME = 253
+RECORD = "gpustrap inspect --format json"
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _NoFactsError(Exception):
-    """Why something in a file is no node's facts: the message, and the evidence."""
+    """Why something in a file is no node's facts: the message, the remedy, and the evidence."""
 
 
-def read_facts_files(sources: Sequence[str], stdin: BinaryIO) -> tuple[dict[str, Facts], tuple[Problem, ...]]:
+def read_facts_files(
+    sources: Sequence[str], stdin: BinaryIO, catalog: Catalog
+) -> tuple[dict[str, Recorded], tuple[Problem, ...]]:
     """Every node's facts in files, by name; a broken file or node stops no other.
 
     Args:
         sources: Files, directories, or ``-``.
         stdin: What ``-`` is.
+        catalog: Tells what facts that a person wrote leave out.
     """
-    found: dict[str, Facts] = {}
+    found: dict[str, Recorded] = {}
     places: dict[str, str] = {}
     problems: list[Problem] = []
     for source in sources:
         for place in _files(source):
-            for name, answer in _nodes(place, stdin):
-                if isinstance(answer, GpustrapError):
-                    problems += answer.problems
+            for name, answer in _nodes(place, stdin, catalog):
+                if isinstance(answer, Problem):
+                    problems.append(answer)
                 elif name in found:
                     problems.append(_twice(name, place, places[name]))
                 else:
@@ -57,24 +63,24 @@ def _files(source: str) -> list[str]:
     return sorted(map(str, [*inside, *path.glob(f"*/{KEPT}")])) or [source]
 
 
-def _nodes(place: str, stdin: BinaryIO) -> Iterator[tuple[str, Facts | GpustrapError]]:
+def _nodes(place: str, stdin: BinaryIO, catalog: Catalog) -> Iterator[tuple[str, Recorded | Problem]]:
     """Each node's name with its facts, or why there are none."""
     try:
         for name, facts in _records(_parse(place, _read(place, stdin)), _name_of(place)):
-            yield name, _checked(name, facts, place)
+            yield name, _checked(name, facts, place, catalog)
     except _NoFactsError as error:
-        message, *evidence = error.args
-        yield "", GpustrapError(_broken(place, message, *evidence))
+        yield "", _broken(place, *error.args)
 
 
-def _checked(name: str, data: object, place: str) -> Facts | GpustrapError:
+def _checked(name: str, data: object, place: str, catalog: Catalog) -> Recorded | Problem:
     if not (name.isprintable() and 0 < len(name) <= MAX_NAME):
-        return GpustrapError(_broken(place, "a node's name in it cannot be used", repr(name[:MAX_NAME])))
-    facts = validate(name, data)
-    if isinstance(facts, Facts):
-        return facts
-    evidence = f"node {name}\n{facts.problems[0].evidence}"
-    return GpustrapError(_broken(place, "what it holds does not have the shape of facts", evidence))
+        remedy = "correct its node: letters, digits, dots and hyphens"
+        return _broken(place, "a node's name in it cannot be used, so it is left out", remedy, repr(name[:MAX_NAME]))
+    try:
+        return read_recorded(data, catalog)
+    except ShapeError as error:
+        message = f"the facts of node {name} have mistakes, so they are left out"
+        return _broken(place, message, error.remedy, error.evidence)
 
 
 def _name_of(place: str) -> str:
@@ -84,19 +90,38 @@ def _name_of(place: str) -> str:
 
 
 def _read(place: str, stdin: BinaryIO) -> str:
+    if place == STDIN:
+        content = stdin.read(MAX_BYTES + 1)
+        empty = "nothing came in", f"give it facts: {RECORD} | gpustrap plan --from-facts -"
+    else:
+        content, empty = _content(place), ("it is empty", f"record facts into it: {RECORD} > {shlex.quote(place)}")
+    if not content.strip():
+        raise _NoFactsError(*empty)
+    if len(content) > MAX_BYTES:
+        raise _NoFactsError(f"it is larger than {MAX_BYTES >> 20} MiB", "divide it into several files")
     try:
-        if place != STDIN and Path(place).is_dir():
-            raise _NoFactsError(f"there is no file in it that ends in {', '.join(sorted(SUFFIXES))}")
-        if place == STDIN:
-            content = stdin.read(MAX_BYTES + 1)
-        else:
-            with Path(place).open("rb") as stream:
-                content = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise _NoFactsError(f"it is larger than {MAX_BYTES >> 20} MiB")
         return content.decode("utf-8-sig")
-    except (OSError, ValueError) as error:  # among the latter what is no text
-        raise _NoFactsError("it cannot be read", str(error)) from error
+    except UnicodeDecodeError as error:
+        raise _NoFactsError("it is no text in UTF-8", "name a file of JSON or YAML", str(error)) from error
+
+
+def _content(place: str) -> bytes:
+    """What is in a file, or why it cannot be read."""
+    try:
+        if Path(place).is_dir():
+            endings = ", ".join(sorted(SUFFIXES))
+            raise _NoFactsError(f"there is no file in it that ends in {endings}", f"{RECORD} > {place}/facts.json")
+        with Path(place).open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        if set(place) & set("*?["):
+            raise _NoFactsError("no file is named like this pattern", "check the directory and the pattern") from error
+        raise _NoFactsError("there is no such file", "check the name") from error
+    except PermissionError as error:
+        raise _NoFactsError("you may not read it", f"ls -l {shlex.quote(place)}") from error
+    except (OSError, ValueError) as error:  # the latter of a name that can be none
+        words = getattr(error, "strerror", "") or str(error)
+        raise _NoFactsError("it cannot be read", "check the name and the file", words) from error
 
 
 def _parse(place: str, text: str) -> object:
@@ -106,10 +131,14 @@ def _parse(place: str, text: str) -> object:
         if is_json:
             return json.loads(text)
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=LOADER)):
-            raise _NoFactsError("it has YAML aliases, which can make a giant of a small file")
+            message = "it has YAML aliases, which can make a giant of a small file"
+            raise _NoFactsError(message, "write it without & and *")
         return yaml.load(text, Loader=LOADER)  # noqa: S506 - one of yaml's safe loaders
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise _NoFactsError(f"it is no {'JSON' if is_json else 'YAML'}", str(error)) from error
+    except RecursionError as error:
+        raise _NoFactsError("its lists and mappings are nested too deep", "name a file of facts") from error
+    except (ValueError, yaml.YAMLError) as error:
+        kind = "JSON" if is_json else "YAML"
+        raise _NoFactsError(f"it is no {kind}, so it is left out", "correct it where that says", str(error)) from error
 
 
 def _records(data: object, stem: str) -> Iterator[tuple[str, object]]:
@@ -120,20 +149,22 @@ def _records(data: object, stem: str) -> Iterator[tuple[str, object]]:
         data = [{"node": stem, **data}]
     if isinstance(data, list) and data and all(isinstance(n, dict) and {"node", "facts"} <= n.keys() for n in data):
         yield from ((str(entry["node"]), entry["facts"]) for entry in data)
-    elif isinstance(data, dict) and "os" in data:
+    elif isinstance(data, dict) and data.keys() & Facts.model_fields.keys():
         yield stem, data
     else:
-        raise _NoFactsError("it holds no node's facts")
+        raise _NoFactsError(
+            "it holds no node's facts", "docs/plan.md, Machines that are not here, shows what it must hold"
+        )
 
 
-def _broken(place: str, message: str, evidence: str = "") -> Problem:
+def _broken(place: str, message: str, remedy: str, evidence: str = "") -> Problem:
     return Problem(
         code="facts-broken",
         subject=_subject(place),
-        message=f"{message}, so it is left out",
+        message=message,
         exit_code=ExitCode.USAGE,
         evidence=evidence[:1000],
-        remedy="record it anew: gpustrap inspect --format json > facts.json",
+        remedy=remedy,
     )
 
 

@@ -16,7 +16,7 @@ from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.facts import Facts
 from gpustrap.model.node import Node, Secrets
-from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.progress import SEE_BELOW, Progress, Step, silent
 from gpustrap.model.site import Site
 from gpustrap.site.facts_cache import save_facts
 
@@ -106,7 +106,7 @@ def read_facts(
             save_facts(site, name, result)
             progress(Step(name, result.os.pretty_name or result.os.id, done=True))
         else:
-            progress(Step(name, result.problems[0].message, done=True, ok=False))
+            progress(Step(name, SEE_BELOW, done=True, ok=False))
     return found
 
 

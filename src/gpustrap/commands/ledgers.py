@@ -44,7 +44,7 @@ def ask_verb(
         secrets=secrets,
         request=lambda node: {"verb": verb, "args": arguments(node), "root": "/"},
         forks=forks,
-        progress=lambda step: progress(Step(step.node, step.text)),
+        progress=lambda step: progress(Step(step.node, step.text)) if step.ok else None,
         asking=asking,
     )
     return {name: _data(name, verb, answer) for name, answer in answers.items()}

@@ -16,7 +16,8 @@ from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.report.escape import visible
-from gpustrap.site.inventory import PREFIX, ROLE_PREFIXES, check_request, read_request
+from gpustrap.site.inventory import ROLE_PREFIXES, check_request, read_request
+from gpustrap.site.meant import PREFIX
 from gpustrap.site.wrong import explain, from_failure
 
 # What the playbook itself is told; no wish about a node.

@@ -22,7 +22,7 @@ from gpustrap.model.site import Site
 from gpustrap.resolve.plan import COMPONENTS, plan_node
 from gpustrap.site.inventory import load_nodes
 from gpustrap.site.lockfile import diff_locks, read_lock, write_lock
-from gpustrap.site.wrong import closest
+from gpustrap.site.meant import closest
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,9 @@ def _decide(
             problems += facts.problems
             continue
         keep = before.get(node.name)
-        plans[node.name] = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
-        problems += plans[node.name].problems
+        decided = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
+        plans[node.name] = replace(decided, findings=(*node.findings, *decided.findings))
+        problems += decided.problems
     return plans, problems
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustrap.catalog.loader import load_catalog
+from gpustrap.catalog.schema import Catalog
 from gpustrap.commands.facts_files import read_facts_files
 from gpustrap.commands.plan import Planned, decide
+from gpustrap.commands.recorded import Recorded
 from gpustrap.commands.settings import override, read_settings
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
+from gpustrap.model.node import Node
+from gpustrap.model.plan import NodePlan
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.site.inventory import load_nodes
-from gpustrap.site.wrong import closest
+from gpustrap.site.meant import closest
 
 
 def plan_from_facts(
@@ -41,24 +46,30 @@ def plan_from_facts(
     wishes = read_settings(settings)
     files = [a for a in arguments if a == "-" or Path(a).exists()]
     wanted = [a for a in arguments if a not in files]
-    recorded, broken = read_facts_files([*sources, *files], stdin)
+    catalog = load_catalog()
+    recorded, broken = read_facts_files([*sources, *files], stdin, catalog)
     unknown = [name for name in wanted if name not in recorded]
     if unknown:
         raise GpustrapError(*broken, *(_no_such_node(name, recorded) for name in unknown))
-    requests = _requests(site) if site and recorded else {}
-    catalog = load_catalog()
+    nodes = _nodes(site) if site and recorded else {}
     plans = {
-        name: decide(name, facts, override(requests.get(name, Request()), wishes), catalog, offline=True)
+        name: _decide(name, facts, nodes.get(name), wishes, catalog)
         for name, facts in recorded.items()
         if not wanted or name in wanted
     }
     problems = (*broken, *(p for plan in plans.values() for p in plan.problems))
-    return Planned(plans, (), problems, note=_whose_variables(plans, requests) if site else "")
+    return Planned(plans, (), problems, note=_whose_variables(plans, nodes) if site else "")
 
 
-def _requests(site: Site) -> dict[str, Request]:
+def _decide(name: str, recorded: Recorded, node: Node | None, wishes: Mapping[str, Any], catalog: Catalog) -> NodePlan:
+    request = override(node.request if node else Request(), dict(wishes))
+    decided = decide(name, recorded.facts, request, catalog, offline=True)
+    return replace(decided, findings=(*(node.findings if node else ()), *recorded.findings, *decided.findings))
+
+
+def _nodes(site: Site) -> dict[str, Node]:
     try:
-        return {node.name: node.request for node in load_nodes(site)}
+        return {node.name: node for node in load_nodes(site)}
     except GpustrapError as error:
         if [p.code for p in error.problems] == ["no-hosts"]:  # an inventory that is still to be filled
             return {}

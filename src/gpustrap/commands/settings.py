@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from pydantic import ValidationError
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.request import Request
-from gpustrap.site.inventory import PREFIX
-from gpustrap.site.wrong import closest, in_words
+from gpustrap.model.urls import without_credentials
+from gpustrap.site.meant import PREFIX, variable_meant
+from gpustrap.site.values import wrong_value
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -31,13 +33,16 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
         if not sign:
             problems.append(_problem(text, "bad-setting", "it has no value", f"write --set {text}=VALUE"))
         elif not name.startswith(PREFIX) or field not in Request.model_fields:
-            problems.append(_unknown(name))
+            problems.append(_unknown(name, value))
         else:
             try:
                 values[field] = _value(field, value)
             except ValidationError as error:
-                said = in_words(dict(error.errors(include_url=False)[0]))
-                problems.append(_problem(name, "bad-value", f"{name} {said}", f"correct --set {name}=…"))
+                wrong = wrong_value(dict(error.errors(include_url=False)[0]))
+                way = f"write {_setting(name, wrong.instead)}" if wrong.instead else f"correct --set {name}=…"
+                if wrong.taker:
+                    way = f"write {_setting(wrong.taker, value)}"
+                problems.append(_problem(name, "bad-value", f"{name} {wrong.said}", way))
             except yaml.YAMLError:
                 problems.append(_problem(name, "bad-value", f"{name} is no YAML", f"correct --set {name}=…"))
     if problems:
@@ -59,15 +64,26 @@ def _value(field: str, text: str) -> Any:  # noqa: ANN401 - whatever the variabl
     """
     try:
         return getattr(Request.model_validate({field: text}), field)
-    except ValidationError:
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "string_pattern_mismatch":  # text it takes, and not this one
+            raise
         return getattr(Request.model_validate({field: yaml.safe_load(text)}), field)
 
 
-def _unknown(name: str) -> Problem:
-    near = closest(f"{PREFIX}{name.removeprefix(PREFIX)}", (f"{PREFIX}{field}" for field in Request.model_fields))
-    hint = f"; did you mean {near}?" if near else ""
-    remedy = f"write --set {near}=…" if near else "see docs/variables.md for all of them"
-    return _problem(name, "unknown-variable", f"there is no variable {name}{hint}", remedy)
+def _unknown(name: str, value: str) -> Problem:
+    meant = variable_meant(name, value)
+    message = f"there is no variable {name}"
+    if not meant:
+        return _problem(name, "unknown-variable", message, "see docs/variables.md for all of them")
+    shown = meant.value or (value if value and without_credentials(value) == value else "…")
+    message += f"; did you mean {meant.variable}?"
+    return _problem(name, "unknown-variable", message, f"write {_setting(meant.variable, shown)}")
+
+
+def _setting(name: str, value: str) -> str:
+    """How a shell takes it; text needs YAML's quotes here no more than a list does."""
+    bare = value.strip('"')
+    return f"--set {shlex.quote(f'{name}={bare}') if bare != '…' else f'{name}={bare}'}"
 
 
 def _problem(name: str, code: str, message: str, remedy: str) -> Problem:

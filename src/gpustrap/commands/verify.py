@@ -14,7 +14,7 @@ from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.model.lock import Lock
 from gpustrap.model.node import Node, Secrets
-from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.progress import SEE_BELOW, Progress, Step, silent
 from gpustrap.model.site import Site
 from gpustrap.site.lockfile import read_lock
 from gpustrap.ssh.auth import SITE_KEY
@@ -131,7 +131,7 @@ def exit_code(results: dict[str, NodeChecks | GpustrapError]) -> ExitCode:
 
 def _last_step(name: str, result: NodeChecks | GpustrapError) -> Step:
     if isinstance(result, GpustrapError):
-        return Step(name, result.problems[0].message, done=True, ok=False)
+        return Step(name, SEE_BELOW, done=True, ok=False)
     bad = [c.title for c in result.checks if c.verdict is Verdict.FAIL]
     text = f"failed: {'; '.join(bad)}" if bad else f"verified: {result.verdict.value}"
     return Step(name, text, done=True, ok=not bad)

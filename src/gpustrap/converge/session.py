@@ -337,7 +337,7 @@ def _no_ansible(directory: Path) -> Problem:
         subject=str(directory),
         message="ansible-playbook is not beside this Python",
         exit_code=ExitCode.INTERNAL,
-        remedy=f"{sys.executable} -m pip install --force-reinstall gpustrap",
+        remedy=f"in the checkout of gpustrap: {sys.executable} -m pip install --force-reinstall .",
     )
 
 

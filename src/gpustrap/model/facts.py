@@ -229,6 +229,13 @@ class Facts(FromNode):
         return tuple(device for device in self.pci if device.pci_class != NVSWITCH)
 
     @property
+    def packages_there(self) -> dict[str, str]:
+        """Name and version of every package that is known to be on the node."""
+        mark = "package "
+        installs = {i.origin.removeprefix(mark): i.version for i in self.installs if i.origin.startswith(mark)}
+        return {**installs, **self.package_manager.packages}
+
+    @property
     def missing_from_nvml(self) -> tuple[str, ...]:
         """Addresses of the GPUs that NVIDIA's driver is bound to and nvidia-smi does not list."""
         listed = self.nvidia.nvml

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpustrap.model.plan import Finding
 from gpustrap.model.request import Request
 
 
@@ -76,11 +77,19 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the inventory."""
+    """A node of the inventory.
+
+    Attributes:
+        endpoint: How to reach it.
+        groups: The inventory's groups it is in.
+        request: What the user wants there.
+        findings: What is odd about its variables, and stops nothing.
+    """
 
     endpoint: Endpoint
     groups: tuple[str, ...]
     request: Request
+    findings: tuple[Finding, ...] = ()
 
     @property
     def name(self) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+# How a node ends that has a problem: the command shows it at its end, in full and with the way out, and not here, too.
+SEE_BELOW = "failed, see below"
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -6,11 +6,25 @@ comments of the example inventory are generated from the descriptions below.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from gpustrap.model.base import Frozen
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a pattern asks for, for a person: nobody is shown a regular expression.
+
+    Attributes:
+        words: After "must be".
+        example: A value that fits.
+    """
+
+    words: str
+    example: str
 
 
 class Proxy(Frozen):
@@ -48,24 +62,29 @@ class Request(Frozen):
 
     policy: Literal["stable", "latest"] = Field(
         "stable",
-        description="stable: the long-term driver branch that fits all GPUs; latest: the newest production branch",
+        description="stable: the long-term driver branch that fits all GPUs, and frameworks whose CUDA it knows; "
+        "latest: the newest of both",
     )
     gpu: Literal["auto", "none"] = Field("auto", description="none plans the node without a GPU stack")
-    driver_branch: Annotated[str, BeforeValidator(_as_text)] = Field(
-        "auto", pattern=r"^(auto|\d{3})$", description='NVIDIA driver branch, e.g. "580"'
+    driver_branch: Annotated[str, BeforeValidator(_as_text), Form("auto or the three digits of a branch", "580")] = (
+        Field("auto", pattern=r"^(auto|\d{3})$", description="NVIDIA driver branch, e.g. 580, with or without quotes")
     )
     driver_flavour: Literal["auto", "open", "proprietary"] = Field("auto", description="Kernel module flavour")
     driver_origin: Literal["auto", "distribution", "nvidia"] = Field(
         "auto", description="Whose driver packages: the distribution's archive, or NVIDIA's repository"
     )
-    driver_version: str | None = Field(
-        None, pattern=r"^\d{3}(\.\d+){1,2}$", description="Exact driver version, e.g. 580.178.04"
+    driver_version: Annotated[str | None, BeforeValidator(_as_text), Form("a whole driver version", "580.178.04")] = (
+        Field(None, pattern=r"^\d{3}(\.\d+){1,2}$", description="Exact driver version, e.g. 580.178.04")
     )
     driver_mok: bool = Field(
         False, description="Build modules under Secure Boot; a person enrols their key once at the node's console"
     )
-    cuda_version: str = Field(
-        "auto", pattern=r"^(auto|none|\d+\.\d+)$", description='CUDA toolkit, e.g. "12.9"; none installs no toolkit'
+    cuda_version: Annotated[
+        str, BeforeValidator(_as_text), Form("auto, none or the two numbers of a CUDA version", "12.9")
+    ] = Field(
+        "auto",
+        pattern=r"^(auto|none|\d+\.\d+)$",
+        description='CUDA toolkit, e.g. "12.9", in quotes as YAML reads 12.10 as 12.1; none installs no toolkit',
     )
     cudnn: bool = Field(True, description="Install cuDNN beside the toolkit")
     nccl: bool = Field(True, description="Install NCCL beside the toolkit")
@@ -111,10 +130,12 @@ class Request(Frozen):
     conda_distribution: Literal["miniforge", "miniconda"] = Field("miniforge", description="Which installer")
     conda_version: str | None = Field(None, description="Installer version; unset takes the catalog's")
     conda_installer_url: str | None = Field(None, description="Installer URL, e.g. a mirror; needs the checksum")
-    conda_installer_sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the installer at that URL"
+    conda_installer_sha256: Annotated[
+        str | None, Form("the 64 digits, 0-9 and a-f, that sha256sum prints", "0123456789abcdef" * 4)
+    ] = Field(None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the installer at that URL")
+    conda_prefix: Annotated[str, Form("an absolute path without spaces", "/opt/conda")] = Field(
+        "/opt/conda", pattern=r"^/[^\s]+$", description="Where conda is installed"
     )
-    conda_prefix: str = Field("/opt/conda", pattern=r"^/[^\s]+$", description="Where conda is installed")
     conda_channels: tuple[str, ...] = Field(("conda-forge",), description="Channels, in order; no defaults")
     conda_accept_anaconda_terms: bool = Field(
         False, description="You have read and accept Anaconda's terms of service (Miniconda only)"

@@ -11,6 +11,7 @@ from gpustrap.model.lock import Lock
 from gpustrap.model.run import Outcome, RunSummary
 from gpustrap.report import run_report, run_text
 from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.view import view_run
 
@@ -28,7 +29,7 @@ def render(summary: RunSummary, lock: Lock | None, directory: Path) -> Renderabl
         for node in summary.nodes:
             if node.changed_tasks:
                 parts += [Text(), Text(f"{one_line(node.node)} would change:", style="bold")]
-                parts += [Text(f"  {one_line(task)}") for task in node.changed_tasks]
+                parts += [Hanging(one_line(task), "  ", "    ") for task in node.changed_tasks]
     parts += [Text(), Text(f"Report: {directory / run_report.HTML}", style="dim")]
     well = [n.node for n in summary.nodes if n.outcome in {Outcome.CHANGED, Outcome.UNCHANGED}]
     if summary.tags and well and not summary.check:
@@ -36,5 +37,5 @@ def render(summary: RunSummary, lock: Lock | None, directory: Path) -> Renderabl
         text = (
             f"{', '.join(well)} now {counts} as incomplete until a whole apply. Next: gpustrap apply {' '.join(well)}"
         )
-        parts.append(Text(next_step(one_line(text))))
+        parts.append(Hanging(next_step(one_line(text)), "", "  "))
     return Group(*parts)

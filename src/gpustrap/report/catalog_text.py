@@ -7,8 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.catalog.row import Row
@@ -33,8 +31,20 @@ from gpustrap.catalog.schema_stack import (
     Wheel,
 )
 from gpustrap.catalog.topics import Entry
+from gpustrap.report.layout import Columns, card
 
 Column = tuple[str, Callable[[Any], str]]
+_LEGENDS: dict[type[Row], tuple[tuple[str, str], ...]] = {
+    DriverBranch: (
+        ("LTSB, PB", "long-term support branch, production branch"),
+        ("NFB", "new-feature branch: dropped when the next one appears"),
+        ("kernels before", "the first kernel that its modules do not build or run on; empty where none is known"),
+    ),
+    DriverPackages: (
+        ("package", "the one whose version is the driver's; {branch} stands for the number of the branch"),
+        ("seen", "the newest versions that were read there; the node's package manager knows those of today"),
+    ),
+}
 FABRIC = {
     "nvswitch": "fabric manager, where NVSwitches are there",
     "nvlink5": "fabric manager and subnet manager",
@@ -49,24 +59,26 @@ def either(names: Sequence[str]) -> str:
 
 def contents_table(files: Iterable[Any]) -> RenderableType:
     """The files, a line each."""
-    table = _table("topic", "rows", "recalled", "checked")
-    for column in (1, 2):
-        table.columns[column].justify = "right"
+    rows = []
     for file in files:
         span = file.newest if file.newest == file.oldest else f"{file.oldest} to {file.newest}"
-        table.add_row(file.topic, str(file.rows), str(file.recalled or ""), span)
-    return table
+        rows.append((file.topic, str(file.rows), str(file.recalled or ""), span))
+    return Columns(("topic", "rows", "recalled", "checked"), rows, right=(1, 2), named=False)
 
 
 def topic_tables(rows: Sequence[Entry]) -> RenderableType:
     """The rows of a topic: a table for each kind of row, each row with its confidence."""
     parts: list[RenderableType] = []
-    for columns, group in groupby(rows, key=lambda entry: _COLUMNS.get(type(entry.row), ())):
-        table = _table(*(heading for heading, _ in columns) if columns else ("what", "source"), "confidence")
-        for entry in group:
-            cells = [get(entry.row) for _, get in columns] if columns else [entry.name, entry.row.source]
-            table.add_row(*map(Text, cells), entry.row.confidence)
-        parts += [table, Text()]
+    for kind, group in groupby(rows, key=lambda e: type(e.row) if type(e.row) in _COLUMNS else Row):
+        columns = _COLUMNS.get(kind, ())
+        headings = (*(heading for heading, _ in columns), "confidence") if columns else ("what", "source", "confidence")
+        cells = [
+            (*((get(e.row) for _, get in columns) if columns else (e.name, e.row.source)), e.row.confidence)
+            for e in group
+        ]
+        parts += [Columns(headings, cells, named=bool(columns)), Text()]
+        if kind in _LEGENDS:
+            parts += [card(_LEGENDS[kind]), Text()]
     return Group(*parts[:-1])
 
 
@@ -75,13 +87,17 @@ def gpu_cards(found: Sequence[Any]) -> RenderableType:
     parts: list[RenderableType] = []
     for known in found:
         parts.append(Text(known.board.name if known.board else known.gpu.name, style="bold"))
-        card = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        card.add_column(style="dim", no_wrap=True)
-        card.add_column(overflow="fold")
-        for title, text in _card(known):
-            card.add_row(title, Text(text))
-        parts += [Padding(card, (0, 0, 0, 2)), Text()]
+        parts += [card(_card(known)), Text()]
     return Group(*parts[:-1])
+
+
+def gpu_list(found: Sequence[Any]) -> RenderableType:
+    """Many GPUs, a line each."""
+    rows = [
+        (known.gpu.name, " ".join(known.board.ids) if known.board else known.gpu.pci.device, _generation(known.gpu))
+        for known in found
+    ]
+    return Columns(("GPU", "PCI ids 10de:", "generation"), rows, named=False)
 
 
 def health_tables(health: Any, older_than: int) -> RenderableType:  # noqa: ANN401 - of commands, which are above
@@ -93,10 +109,8 @@ def health_tables(health: Any, older_than: int) -> RenderableType:  # noqa: ANN4
     ):
         if not rows:
             continue
-        table = _table("topic", "row", "checked", "source")
-        for entry in rows:
-            table.add_row(entry.topic, Text(entry.name), entry.row.checked, Text(entry.row.source))
-        parts += [Text(title, style="bold"), table, Text()]
+        cells = [(entry.topic, entry.name, entry.row.checked, entry.row.source) for entry in rows]
+        parts += [Text(title, style="bold"), Columns(("topic", "row", "checked", "source"), cells), Text()]
     return Group(*parts[:-1])
 
 
@@ -161,13 +175,6 @@ def _span(architecture: Architecture) -> str:
     if architecture.driver_max:
         return f"{architecture.driver_min} to {architecture.driver_max}".removeprefix(" ")
     return f"{architecture.driver_min} or newer" if architecture.driver_min else "any"
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
 
 
 def _listed(values: Iterable[str]) -> str:

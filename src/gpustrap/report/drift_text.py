@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.drift import LOCK, NodeDrift
 from gpustrap.model.ledger import DriftItem
 from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Columns, Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
@@ -29,29 +29,29 @@ def render(nodes: Sequence[NodeDrift]) -> RenderableType:
     drifted = [node.node for node in nodes if node.items]
     if drifted:
         command = next_step(f"gpustrap apply {' '.join(map(one_line, drifted))}")
-        parts += [Text(), Text.assemble(("Next: ", "bold"), command)]
+        parts += [Text(), Hanging(command, Text("Next: ", style="bold"))]
     return Group(*parts)
 
 
-def _headline(node: NodeDrift) -> Text:
+def _headline(node: NodeDrift) -> Hanging:
     name = (f"{one_line(node.node)}  ", "bold")
     simulated = (" (simulated)" if node.simulated else "", "magenta")
     if node.in_sync:
-        return Text.assemble(name, mark("good", f"in sync, {counted(node.checked, 'resource')} compared"), simulated)
+        said = mark("good", f"in sync, {counted(node.checked, 'resource')} compared")
+        return Hanging(Text.assemble(name, said, simulated), "", "  ")
     words = [counted(len(node.items), "difference")] if node.items else []
     words += [one_line(problem.message) for problem in node.problems]
-    return Text.assemble(name, mark("bad" if node.items else "warn", "; ".join(words)), simulated)
+    said = mark("bad" if node.items else "warn", "; ".join(words))
+    return Hanging(Text.assemble(name, said, simulated), "", "  ")
 
 
-def _table(items: Sequence[tuple[str, DriftItem]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in ("Node", "Resource", "Wanted", "Found", "Role"):
-        table.add_column(title, overflow="fold")
+def _table(items: Sequence[tuple[str, DriftItem]]) -> Columns:
+    rows = []
     for name, item in items:
         wanted, found = words(item)
         resource = f"{item.kind} {item.name}"
-        table.add_row(*(Text(one_line(cell)) for cell in (name, resource, wanted, found, item.role or "all")))
-    return table
+        rows.append([one_line(cell) for cell in (name, resource, wanted, found, item.role or "all")])
+    return Columns(("Node", "Resource", "Wanted", "Found", "Role"), rows, named=False)
 
 
 def words(item: DriftItem) -> tuple[str, str]:

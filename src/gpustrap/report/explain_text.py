@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.report.escape import one_line, visible
+from gpustrap.report.layout import Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.pending_text import not_installed
 from gpustrap.report.plan_text import TONES, headline
@@ -36,27 +36,35 @@ def _node(name: str, plan: NodePlan) -> Iterator[RenderableType]:
         yield from _choice(choice, told.pop(choice.item, ()))
     for item, sentences in told.items():  # what led to no choice of its own, and all that led to a refusal
         yield from (Text(), Text(one_line(item), style="bold"), *_sentences(sentences))
-    if plan.findings:
+    noticed = [finding for finding in plan.findings if not _told(finding, plan.problems)]
+    if noticed:
         yield from (Text(), Text("What was noticed", style="bold"))
-        for finding in sorted(plan.findings, key=lambda f: f.severity != "warning"):
+        for finding in sorted(noticed, key=lambda f: f.severity != "warning"):
             yield from _finding(finding)
     if plan.problems:
         yield from (Text(), Text("Why there is no plan", style="bold"))
         for problem in plan.problems:
             yield from _problem(problem)
     pending = not_installed({name: plan.lock}) if plan.lock else ""
-    yield from (Text(), Text(pending)) if pending else ()
+    yield from (Text(), Hanging(pending, "", "  ")) if pending else ()
     yield Text()
+
+
+def _told(finding: Finding, problems: tuple[Problem, ...]) -> bool:
+    """A note of which a refusal tells all, such as which GPUs are there, is not told beside it."""
+    seen = finding.evidence.splitlines()
+    return finding.severity == "note" and bool(seen) and any(all(line in p.evidence for line in seen) for p in problems)
 
 
 def _choice(choice: Choice, sentences: tuple[str, ...]) -> Iterator[RenderableType]:
     yield Text()
-    yield Text.assemble((one_line(choice.item), "bold"), f": {one_line(choice.value) or 'open'}")
+    yield Hanging(one_line(choice.value) or "open", Text.assemble((one_line(choice.item), "bold"), ": "), "    ")
     yield from _sentences(sentences)
-    if choice.reason and not any(choice.reason in sentence for sentence in sentences):
-        yield from _sentences((choice.reason[:1].upper() + choice.reason[1:],))
+    untold = "; ".join(part for part in choice.reason.split("; ") if not any(part in told for told in sentences))
+    if untold:
+        yield from _sentences((untold[:1].upper() + untold[1:],))
     stand_in = ", and on a stand-in of the lab" if choice.simulated else ""
-    yield _indented(Text(f"Rests on {one_line(choice.source)}{_sure(choice)}{stand_in}.", style="dim"))
+    yield Hanging(Text(f"Rests on {one_line(choice.source)}{_sure(choice)}{stand_in}.", style="dim"), "  ")
 
 
 def _sure(choice: Choice) -> str:
@@ -69,29 +77,29 @@ def _sure(choice: Choice) -> str:
 def _sentences(sentences: tuple[str, ...]) -> Iterator[RenderableType]:
     for sentence in sentences:
         text = one_line(sentence)
-        yield _indented(Text(text if text.endswith((".", "!", "?", ":")) else f"{text}."))
+        yield Hanging(text if text.endswith((".", "!", "?", ":")) else f"{text}.", "  ")
 
 
 def _finding(finding: Finding) -> Iterator[RenderableType]:
-    yield _indented(Text.assemble(mark(TONES[finding.severity], finding.severity), f"  {headline(finding)}"))
+    yield Hanging(headline(finding), _sign(mark(TONES[finding.severity], finding.severity)), "    ")
     yield from _evidence(finding.evidence)
     if finding.advice:
-        yield _indented(Text(next_step(one_line(finding.advice))), 4)
+        yield Hanging(next_step(one_line(finding.advice)), "    ")
 
 
 def _problem(problem: Problem) -> Iterator[RenderableType]:
-    said = f"  {one_line(problem.message)} ({one_line(problem.code)})"
-    yield _indented(Text.assemble(mark("bad", "refused"), said))
+    said = f"{one_line(problem.message)} ({one_line(problem.code)})"
+    yield Hanging(said, _sign(mark("bad", "refused")), "    ")
     yield from _evidence(problem.evidence)
     if problem.remedy:
-        yield _indented(Text.assemble(("Next:", "bold"), f" {next_step(one_line(problem.remedy))}"), 4)
+        yield Hanging(next_step(one_line(problem.remedy)), Text.assemble("    ", ("Next:", "bold"), " "))
 
 
 def _evidence(evidence: str) -> Iterator[RenderableType]:
     for line in visible(evidence.strip()).splitlines()[:EVIDENCE_LINES]:
-        yield _indented(Text(f"│ {line}", style="dim"), 4)
+        bar = Text("    │ ", style="dim")
+        yield Hanging(Text(line, style="dim"), bar, bar)
 
 
-def _indented(text: Text, by: int = 2) -> Padding:
-    """Also where the terminal breaks the line."""
-    return Padding(text, (0, 0, 0, by), expand=False)
+def _sign(mark: Text) -> Text:
+    return Text.assemble("  ", mark, "  ")

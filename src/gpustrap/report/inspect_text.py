@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.attention import CONTAINERS, Finding, attention, duration, nearly_full
 from gpustrap.model.facts import Facts, FilesystemFacts, NvidiaFacts, PciFacts
 from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Hanging, card
 from gpustrap.report.next_step import next_step
 from gpustrap.report.view import counted
 
@@ -31,14 +30,9 @@ def _card(name: str, facts: Facts) -> Iterator[RenderableType]:
     system = facts.os.pretty_name or f"{facts.os.id} {facts.os.version_id}"
     where = "" if facts.virtualization == "none" else f", {facts.virtualization}"
     yield Text.assemble((one_line(name), "bold"), "  ", one_line(f"{system}, {facts.os.architecture}{where}"))
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, text in _rows(facts):
-        table.add_row(title, Text(one_line(text)))
-    yield Padding(table, (0, 0, 0, 2))
+    yield card((title, one_line(text)) for title, text in _rows(facts))
     yield _attention(attention(facts))
-    yield from (Text(f"  not read: {one_line(note)}", style="dim") for note in facts.notes[:MOST])
+    yield from (Hanging(Text(f"not read: {one_line(note)}", style="dim"), "  ", "    ") for note in facts.notes[:MOST])
     yield Text()
 
 
@@ -158,14 +152,14 @@ def _installs(facts: Facts) -> str:
 def _attention(findings: tuple[Finding, ...]) -> RenderableType:
     if not findings:
         return Text("  ✓ nothing needs attention", style="green")
-    table = Table.grid(padding=(0, 1, 0, 0))
+    lines = []
     for finding in findings[:MOST]:
-        table.add_row("  [yellow]![/yellow]", Text(one_line(finding.message), overflow="fold"))
+        lines.append(Hanging(one_line(finding.message), Text("  ! ", style="yellow")))
         if finding.remedy:
-            table.add_row("", Text.assemble(("Next: ", "bold"), next_step(one_line(finding.remedy)), overflow="fold"))
+            lines.append(Hanging(next_step(one_line(finding.remedy)), Text.assemble("    ", ("Next:", "bold"), " ")))
     if len(findings) > MOST:
-        table.add_row("", f"and {len(findings) - MOST} more: gpustrap inspect --format json")
-    return table
+        lines.append(Hanging(f"and {len(findings) - MOST} more: gpustrap inspect --format json", "    "))
+    return Group(*lines)
 
 
 def _gb(size: int) -> str:

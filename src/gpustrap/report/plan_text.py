@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Columns, Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.pending_text import not_installed
 from gpustrap.report.verify_text import mark
@@ -42,10 +42,10 @@ def render(plans: Mapping[str, NodePlan], changes: Iterable[str], *, complete: b
         parts += [_findings(findings), Text()] if findings else [Text()]
     pending = not_installed({name: plan.lock for name, plan in plans.items() if plan.lock})
     if pending:
-        parts += [Text(f"{NOT_INSTALLED} {pending}"), Text()]
+        parts += [Hanging(pending, f"{NOT_INSTALLED} "), Text()]
     lines = list(changes)
     if lines:
-        parts += [Text("Changes:"), *(Text(f"  {one_line(line)}") for line in lines)]
+        parts += [Text("Changes:"), *(Hanging(one_line(line), "  ", "      ") for line in lines)]
     elif complete:
         parts.append(Text("Nothing changes."))
     return Group(*parts)
@@ -58,34 +58,32 @@ def _marks(choice: Choice) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _title(names: list[str], *, planned: bool) -> Text:
+def _title(names: list[str], *, planned: bool) -> Hanging:
     shown = ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
-    return Text.assemble((one_line(shown), "bold"), "" if planned else " (no plan)")
+    return Hanging(Text.assemble((one_line(shown), "bold"), "" if planned else " (no plan)"), "", "  ")
 
 
-def _table(choices: tuple[Choice, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("Choice", no_wrap=True)
-    table.add_column("Value", overflow="fold")
-    table.add_column("Why", overflow="fold")
+def _table(choices: tuple[Choice, ...]) -> Columns:
+    rows = []
     for choice in choices:
         item = f"{choice.item} {NOT_INSTALLED}" if choice.pending else choice.item
         texts = (item, choice.value or "open", choice.reason + _marks(choice))
-        table.add_row(*(Text(one_line(text)) for text in texts))
-    return table
+        rows.append([one_line(text) for text in texts])
+    return Columns(("Choice", "Value", "Why"), rows, named=False)
 
 
-def _findings(findings: tuple[Finding, ...]) -> Table:
+def _findings(findings: tuple[Finding, ...]) -> Group:
     """Warnings first, with what to do; a note is one line."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    lines = []
+    width = max(len(mark(TONES[f.severity], f.severity)) for f in findings) + 2
     for finding in sorted(findings, key=lambda f: f.severity != "warning"):
         text = Text(headline(finding))
         if finding.severity == "warning" and finding.advice:
             text.append(f"\n{next_step(one_line(finding.advice))}", style="dim")
-        grid.add_row(mark(TONES[finding.severity], finding.severity), text)
-    return grid
+        sign = mark(TONES[finding.severity], finding.severity)
+        sign.pad_right(width - len(sign))
+        lines.append(Hanging(text, sign))
+    return Group(*lines)
 
 
 def headline(finding: Finding) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.report.escape import one_line, visible
+from gpustrap.report.layout import Columns, Hanging
 from gpustrap.report.next_step import next_step
 from gpustrap.report.view import VERDICT_TONES, Tone, counted, duration
 
@@ -31,40 +31,38 @@ def render(nodes: Iterable[NodeChecks]) -> RenderableType:
     return Group(*parts)
 
 
-def _heading(node: NodeChecks) -> Text:
+def _heading(node: NodeChecks) -> Hanging:
     bad = sum(c.verdict is Verdict.FAIL for c in node.checks)
     warnings = sum(c.verdict is Verdict.WARN for c in node.checks)
     counts = [counted(len(node.checks), "check")]
     counts += [f"{bad} failed"] * bool(bad) + [counted(warnings, "warning")] * bool(warnings)
     verdict = mark(VERDICT_TONES[node.verdict], node.verdict.value)
-    return Text.assemble((one_line(node.node), "bold"), "  ", verdict, (f"  {', '.join(counts)}", "dim"))
+    said = Text.assemble((one_line(node.node), "bold"), "  ", verdict, (f"  {', '.join(counts)}", "dim"))
+    return Hanging(said, "", "  ")
 
 
-def _table(node: NodeChecks) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("  Verdict", no_wrap=True)
-    table.add_column("Check", overflow="fold")
-    table.add_column("Time", justify="right", no_wrap=True)
-    table.add_column("Reason", overflow="fold")
+def _table(node: NodeChecks) -> Columns:
+    rows = []
     for check in node.checks:
         verdict = Text.assemble("  ", mark(VERDICT_TONES[check.verdict], check.verdict.value))
         name = Text.assemble(one_line(check.title), (" (simulated)" if check.simulated else "", "magenta"))
-        table.add_row(verdict, name, duration(check.seconds), Text(one_line(check.reason)))
-    return table
+        rows.append((verdict, name, duration(check.seconds), one_line(check.reason)))
+    return Columns(("  Verdict", "Check", "Time", "Reason"), rows, right=(2,), named=False)
 
 
-def _problems(node: NodeChecks) -> Iterable[Text]:
+def _problems(node: NodeChecks) -> Iterable[RenderableType]:
     for check in node.checks:
         if check.verdict in {Verdict.FAIL, Verdict.WARN} and (check.evidence or check.remedy):
             yield from _problem(check)
 
 
-def _problem(check: Check) -> Iterable[Text]:
+def _problem(check: Check) -> Iterable[RenderableType]:
     yield Text(f"  {one_line(check.title)}:", style=STYLES[VERDICT_TONES[check.verdict]])
     lines = visible(check.evidence.strip()).splitlines()
     for line in lines[:EVIDENCE_LINES]:
-        yield Text(f"    │ {line}", style="dim")
+        bar = Text("    │ ", style="dim")
+        yield Hanging(Text(line, style="dim"), bar, bar)
     if len(lines) > EVIDENCE_LINES:
         yield Text(f"    │ … {counted(len(lines) - EVIDENCE_LINES, 'more line')}", style="dim")
     if check.remedy:
-        yield Text.assemble("    ", ("Next:", "bold"), f" {next_step(one_line(check.remedy))}")
+        yield Hanging(next_step(one_line(check.remedy)), Text.assemble("    ", ("Next:", "bold"), " "))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from gpustrap.catalog.schema import DockerUpstream, Origin
 from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
+from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.parts import Inputs
 
 ENGINE: dict[Origin, str] = {"distribution": "docker.io", "upstream": "docker-ce"}
@@ -41,13 +40,14 @@ def docker_packages(inputs: Inputs) -> Packages:
     if unknown:
         return [], [], unknown
     engine = ENGINE[origin]
-    source, confidence = _source(inputs, engine, versions[engine], kept)
+    source, unread = _source(inputs, engine, versions[engine], kept)
+    archive = inputs.catalog.repository(inputs.distro.archive, inputs.facts.os.architecture)
     choice = Choice(
         item="docker",
         value=f"{engine} {versions[engine] or '(version open)'}",
         reason=_reason(inputs, engine, versions[engine], kept),
         source=source,
-        confidence=confidence,
+        confidence=confidence(upstream if origin == "upstream" else archive, unread=unread),
         simulated=inputs.request.simulated and origin == "upstream",
     )
     return [{"name": name, "version": version} for name, version in versions.items()], [choice], []
@@ -84,21 +84,19 @@ def _reason(inputs: Inputs, engine: str, version: str, kept: dict[str, str]) -> 
     return f"{whose}; the newest the node's apt knows"
 
 
-def _source(
-    inputs: Inputs, engine: str, version: str, kept: dict[str, str]
-) -> tuple[str, Literal["verified", "recalled"]]:
+def _source(inputs: Inputs, engine: str, version: str, kept: dict[str, str]) -> tuple[str, bool]:
+    """Where the version is from, and whether nobody read it for this distribution."""
     manager = inputs.facts.package_manager
     if inputs.request.docker_version:
-        return "request", "verified"
+        return "request", False
     if manager.candidates.get(engine) == version:
-        return f"node: {manager.candidate_origins.get(engine) or 'apt-cache policy'}", "verified"
+        return f"node: {manager.candidate_origins.get(engine) or 'apt-cache policy'}", False
     if engine in kept:
-        return "lock", "verified"
+        return "lock", False
     if not version:
-        return inputs.distro.row, inputs.distro.confidence
+        return inputs.distro.row, inputs.distro.confidence == "recalled"
     row = "rpm" if inputs.distro.family == "redhat" else "upstream"
-    seen = inputs.distro.key in docker_upstream(inputs).seen_on
-    return f"catalog: containers, docker {row}", "verified" if seen else "recalled"
+    return f"catalog: containers, docker {row}", inputs.distro.key not in docker_upstream(inputs).seen_on
 
 
 def _unavailable(inputs: Inputs, names: list[str]) -> Problem:

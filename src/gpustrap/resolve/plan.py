@@ -22,6 +22,7 @@ from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.server import plan_server
 
 COMPONENTS = ("conda", "container-toolkit", "cuda", "docker", "driver", "frameworks")
+MANAGERS: Mapping[str, str] = {"debian": "apt", "redhat": "dnf"}
 
 
 def plan_node(
@@ -48,7 +49,7 @@ def plan_node(
     Returns:
         The node's entry for the lock or every reason why there can be none, and what was noticed on the way.
     """
-    distro = _distro(name, facts, catalog)
+    distro = _distro(name, facts, catalog, offline)
     if isinstance(distro, Problem):
         return NodePlan(None, (distro,))
     digests = request_digest(request), system_digest(facts)
@@ -103,21 +104,29 @@ def _os(facts: Facts) -> str:
     return f"{system.id} {system.version_id}{codename} {system.architecture}"
 
 
-def _distro(name: str, facts: Facts, catalog: Catalog) -> Distro | Problem:
+def _distro(name: str, facts: Facts, catalog: Catalog, offline: bool) -> Distro | Problem:
+    """The node's distribution; or which of release, architecture and package manager is not what is supported."""
+
+    def refused(code: str, message: str, evidence: str, remedy: str) -> Problem:
+        return Problem(code, f"node {name}", message, ExitCode.REFUSED, evidence, remedy)
+
     found = catalog.distro(facts.os.id, facts.os.version_id)
+    called = facts.os.pretty_name or _os(facts)
     architectures = catalog.server.architectures.names
-    manager = {"debian": "apt", "redhat": "dnf"}
-    if found and facts.os.architecture in architectures and facts.package_manager.kind == manager[found.family]:
-        return found
-    supported = ", ".join(d.name for d in catalog.distros)
-    return Problem(
-        code="unsupported-os",
-        subject=f"node {name}",
-        message=f"{facts.os.pretty_name or _os(facts)} on {facts.os.architecture} is not supported",
-        exit_code=ExitCode.REFUSED,
-        evidence=f"supported: {supported}; on {', '.join(sorted(architectures))}",
-        remedy=f"install one of these on {name}, or leave it out: --limit '!{name}'",
-    )
+    leave_out = "leave its facts out" if offline else f"leave it out: --limit '!{name}'"
+    if found is None:
+        known = f"supported: {', '.join(d.name for d in catalog.distros)}"
+        return refused("unsupported-os", f"{called} is not supported", known, f"install one of these, or {leave_out}")
+    if facts.os.architecture not in architectures:
+        message = f"{called} is supported, but not on {facts.os.architecture}"
+        return refused("unsupported-architecture", message, f"supported: {', '.join(sorted(architectures))}", leave_out)
+    manager, seen = MANAGERS[found.family], facts.package_manager.kind
+    if seen != manager:
+        message = f"{called} is supported, but {manager}, its package manager, was not found on {name}"
+        evidence = f"package_manager.kind: {seen}"
+        remedy = f"on {name}: {manager} --version; facts from a file must say package_manager.kind: {manager}"
+        return refused("package-manager-missing", message, evidence, remedy)
+    return found
 
 
 def _os_choice(facts: Facts, distro: Distro) -> Choice:

@@ -22,10 +22,13 @@ from gpustrap.model.request import Request
 from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.site import cache
-from gpustrap.site.wrong import Finding, bad_values, explain, from_failure
+from gpustrap.site.meant import PREFIX
+from gpustrap.site.wrong import Finding, bad_values, explain, from_failure, without_prefix
 
-PREFIX = "gpustrap_"
 ROLE_PREFIXES = tuple(f"{role}_" for role in (*ROLES, *PENDING_ROLES))
+# Words that the variables of other roles have, too: nobody is told to rename these.
+EVERYDAY = {"hostname", "timezone", "packages", "proxy", "policy", "gpu", "docker", "conda", "simulated"}
+WISHES = tuple(name for name in Request.model_fields if not name.startswith(ROLE_PREFIXES) and name not in EVERYDAY)
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
 SSH_ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -55,7 +58,7 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
         problems = (_nothing(site, answer["all_hosts"], patterns, limit),)
     if problems:
         raise GpustrapError(*problems)
-    return tuple(_node(host) for host in hosts)
+    return tuple(_node(host, site) for host in hosts)
 
 
 def has_inventory(site: Site) -> bool:
@@ -82,6 +85,7 @@ def _ask(site: Site, patterns: list[str], limit: str | None) -> dict[str, Any]:
         "limit": limit,
         "vault_password_file": os.environ.get(VAULT_VARIABLE),
         "role_prefixes": ROLE_PREFIXES,
+        "wishes": WISHES,
     }
     key = cache.key(site, question)
     known = cache.load(site, key)
@@ -172,11 +176,12 @@ def _same_address(hosts: Iterable[dict[str, Any]]) -> list[Finding]:
     return found
 
 
-def _node(host: dict[str, Any]) -> Node:
+def _node(host: dict[str, Any], site: Site) -> Node:
     return Node(
         endpoint=_endpoint(host),
         groups=tuple(host["groups"]),
         request=read_request(host["vars"]),
+        findings=tuple(without_prefix(name, where, site) for name, where in host["bare"].items()),
     )
 
 

@@ -2,9 +2,10 @@
 
 Ansible's loaders keep process-wide state and print what they like, so they never run inside gpustrap itself.
 Request (stdin): ``{"inventory": DIR, "patterns": [..], "limit": str | null, "vault_password_file": str | null,
-"role_prefixes": [..]}``.
-Answer: ``{"hosts": [{"name", "groups", "vars", "origins"}], "all_hosts": [..], "all_groups": [..], "failures": [..]}``;
-a failure is ``{"kind", "where", "message", "name", "node"}``.
+"role_prefixes": [..], "wishes": [..]}``.
+Answer: ``{"hosts": [{"name", "groups", "vars", "origins", "bare"}], "all_hosts": [..], "all_groups": [..],
+"failures": [..]}``; ``bare`` tells where those of the wishes are set that lack the prefix, and a failure is
+``{"kind", "where", "message", "name", "node"}``.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         variables = VariableManager(loader=loader, inventory=inventory)
         answer["all_hosts"] = sorted(inventory.hosts)
         answer["all_groups"] = sorted(inventory.groups)
-        answer["hosts"] = [_resolve(host, loader, variables, request["role_prefixes"], failures) for host in chosen]
+        answer["hosts"] = [_resolve(host, loader, variables, request, failures) for host in chosen]
     except AnsibleError as error:
         if not failures:  # else Ansible has said it better as a warning before
             failures.append(_failure(_kind(error, "inventory-broken"), error))
@@ -161,14 +162,20 @@ def _resolve(
     host: Any,  # noqa: ANN401 - Ansible is untyped
     loader: DataLoader,
     variables: VariableManager,
-    role_prefixes: list[str],
+    request: dict[str, Any],
     failures: list[dict[str, str]],
 ) -> dict[str, Any]:
     raw = variables.get_vars(host=host)
     template = Templar(loader=loader, variables=raw).template
-    values, origins = read_variables(host.name, raw, template, role_prefixes, failures)
+    values, origins = read_variables(host.name, raw, template, request["role_prefixes"], failures)
     groups = sorted(g.name for g in host.get_groups() if g.name not in {"all", "ungrouped"})
-    return {"name": host.name, "groups": groups, "vars": values, "origins": origins}
+    return {
+        "name": host.name,
+        "groups": groups,
+        "vars": values,
+        "origins": origins,
+        "bare": bare(raw, request["wishes"]),
+    }
 
 
 def read_variables(
@@ -204,6 +211,11 @@ def read_variables(
             except AnsibleError as error:
                 failures.append(_failure(_kind(error, "variable-broken"), error, where=origins[name]) | _at(name, node))
     return values, origins
+
+
+def bare(raw: Mapping[str, Any], wishes: Iterable[str]) -> dict[str, str]:
+    """Where those of the wishes are set that lack the prefix, and are not there with it, too."""
+    return {name: _origin(raw[name], name) for name in wishes if name in raw and PREFIX + name not in raw}
 
 
 def _refused(name: str, role_prefixes: Iterable[str]) -> str:

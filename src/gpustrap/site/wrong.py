@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
-from gpustrap.model.request import Request
-from gpustrap.model.roles import PENDING_ROLES, ROLES
+from gpustrap.model import plan
 from gpustrap.model.site import Site
-from gpustrap.model.urls import without_credentials
+from gpustrap.site.meant import PREFIX, Meant, closest, variable_meant, wish_behind
+from gpustrap.site.values import wrong_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,8 @@ class Finding:
         where: path or path:line.
         name: The variable or the pattern.
         text: The tool's own words, or what else the problem's sentence needs.
+        instead: What to write as the value, where that is known.
+        meant: The variable that may have been meant.
     """
 
     kind: str
@@ -35,6 +35,8 @@ class Finding:
     where: str = ""
     name: str = ""
     text: str = ""
+    instead: str = ""
+    meant: Meant | None = None
 
 
 def from_failure(failure: dict[str, str]) -> Finding:
@@ -49,45 +51,30 @@ def bad_values(error: ValidationError, node: str, origins: dict[str, str], prefi
         field, inner = str(item["loc"][0]), item["loc"][1:]
         where = origins.get(field, "")
         if item["type"] == "extra_forbidden" and not inner:
-            found.append(Finding("unknown-variable", node, where, prefix + field))
+            meant = variable_meant(field, item["input"])
+            found.append(Finding("unknown-variable", node, where, prefix + field, meant=meant))
         else:
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
-            found.append(Finding("bad-value", node, where, prefix + field + place, in_words(dict(item))))
+            wrong = wrong_value(dict(item))
+            meant = Meant(wrong.taker) if wrong.taker else None
+            found.append(Finding("bad-value", node, where, prefix + field + place, wrong.said, wrong.instead, meant))
     return found
-
-
-def in_words(item: dict[str, Any]) -> str:
-    """One of pydantic's errors, for a person."""
-    value = item["input"]
-    context = item.get("ctx", {})
-    words: dict[str, str] = {
-        "string_type": "must be text; put it in quotes",
-        "tuple_type": "must be a list",
-        "dict_type": "must be a mapping of keys to values",
-        "model_type": "must be a mapping of keys to values",
-        "bool_parsing": "must be true or false",
-        "bool_type": "must be true or false",
-        "int_parsing": "must be a whole number",
-        "int_type": "must be a whole number",
-        "int_from_float": "must be a whole number",
-        "literal_error": f"must be one of {context.get('expected', '')}",
-        "greater_than_equal": f"must be {context.get('ge', '')} or more",
-        "string_pattern_mismatch": f"must match {context.get('pattern', '')}",
-        "extra_forbidden": "is not known here",
-    }
-    said = words.get(item["type"], str(item["msg"]))
-    shown = without_credentials(repr(value))
-    return f"{said}; it is {shown if len(shown) <= 60 else shown[:57] + '…'}"
 
 
 def explain(findings: Iterable[Finding], site: Site, *, names: Iterable[str]) -> tuple[Problem, ...]:
     """Make problems of findings: one for each cause, naming the nodes where no file can be named."""
     nodes: dict[Finding, list[str]] = {}
     for f in findings:
-        cause = Finding(f.kind, "" if f.where else f.node, f.where, f.name, f.text)
+        cause = replace(f, node="" if f.where else f.node)
         nodes.setdefault(cause, []).append(f.node)
     known = tuple(names)
-    return tuple(_problem(cause, where, site, known) for cause, where in nodes.items())
+    return tuple(_problem(cause, nodes[cause], site, known) for cause in sorted(nodes, key=_line))
+
+
+def _line(f: Finding) -> tuple[str, int]:
+    """A file's problems stand together, in the order of its lines."""
+    file, _, line = f.where.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (f.where, 0)
 
 
 def _problem(f: Finding, nodes: list[str], site: Site, known: tuple[str, ...]) -> Problem:
@@ -105,23 +92,37 @@ def _relative(where: str, site: Site) -> str:
     return where.removeprefix(root)
 
 
-def closest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """What somebody who wrote a name may have meant; empty where nothing is near."""
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+def without_prefix(name: str, where: str, site: Site) -> plan.Finding:
+    """A variable that may be the user's own, or one of gpustrap's that nobody will read."""
+    place = _relative(where, site)
+    return plan.Finding(
+        code="variable-without-prefix",
+        severity="warning",
+        subject=place,
+        message=f"gpustrap does not read {name}; its own variable is {PREFIX}{name}",
+        advice=f"rename it to {PREFIX}{name} if it is meant for gpustrap",
+    )
 
 
 Texts = tuple[str, str, str]  # message, remedy, evidence
 
 
 def _unknown_variable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    near = closest(f.name, (f"gpustrap_{name}" for name in Request.model_fields))
-    if near:
-        return f"there is no variable {f.name}; did you mean {near}?", f"rename it to {near} in {file}", ""
-    return f"there is no variable {f.name}", "see docs/variables.md for all of them", ""
+    meant = f.meant or variable_meant(f.name)
+    if not meant:
+        return f"there is no variable {f.name}", "see docs/variables.md for all of them", ""
+    if meant.value:
+        line = f"{meant.variable}: {meant.value}"
+        return f"there is no variable {f.name}; did you mean {line}?", f"write {line} in {file}", ""
+    message = f"there is no variable {f.name}; did you mean {meant.variable}?"
+    return message, f"rename it to {meant.variable} in {file}", ""
 
 
 def _bad_value(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    return f"{f.name} {f.text}", f"correct {f.name} in {file}", ""
+    way = f"write {f.name}: {f.instead} in {file}" if f.instead else f"correct {f.name} in {file}"
+    if f.meant:
+        way = f"rename it to {f.meant.variable} in {file}"
+    return f"{f.name} {f.text}", way, ""
 
 
 def _no_such_node(f: Finding, _file: str, known: tuple[str, ...]) -> Texts:
@@ -131,21 +132,13 @@ def _no_such_node(f: Finding, _file: str, known: tuple[str, ...]) -> Texts:
 
 
 def _role_variable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    near = _request_variable(f.name)
-    way = f"set {near} instead, in {file}" if near else f"remove it from {file}; docs/variables.md has what can be set"
+    near = wish_behind(f.name)
+    way = (
+        f"set {PREFIX}{near} instead, in {file}"
+        if near
+        else f"remove it from {file}; docs/variables.md has what can be set"
+    )
     return f"{f.name} belongs to a role: it comes from the plan, not from the inventory", way, ""
-
-
-def _request_variable(name: str) -> str:
-    """The wish behind a role's variable: nvidia_driver_branch -> gpustrap_driver_branch; empty where none is near."""
-    role = next(role for role in (*ROLES, *PENDING_ROLES) if name.startswith(f"{role}_"))
-    rest, fields = name.removeprefix(f"{role}_"), Request.model_fields
-    starts = [word for word in role.split("_") if any(field.startswith(f"{word}_") for field in fields)]
-    # No word of ubuntu_server begins a variable: its own are the plain ones.
-    guesses = [f"{start}_{rest}" for start in starts] or [rest]
-    alike = [field for field in fields if not starts or field.startswith(tuple(f"{start}_" for start in starts))]
-    near = next((g for g in guesses if g in fields), "") or closest(guesses[-1], alike, cutoff=0.8)
-    return f"gpustrap_{near}" if near else ""
 
 
 def _password(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gpustrap.errors import GpustrapError
 from gpustrap.model.node import Node
-from gpustrap.model.progress import Progress, Step, silent
+from gpustrap.model.progress import SEE_BELOW, Progress, Step, silent
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def for_each(
 ) -> dict[str, T | GpustrapError]:
     """Call `function` for every node, at most `forks` at a time.
 
-    A node that ends in a `GpustrapError` has it as its result, and its progress line ends with the problem. Any
+    A node that ends in a `GpustrapError` has it as its result, and its progress line says that it failed. Any
     other exception is a fault of ours: the first one is raised after all nodes are done. Ctrl-C ends at once: no
     further node is begun, and the threads, being daemons, do not hold up the program's end.
 
@@ -56,7 +56,7 @@ def for_each(
                 continue
             results[name] = result
             if isinstance(result, GpustrapError):
-                progress(Step(name, result.problems[0].message, done=True, ok=False))
+                progress(Step(name, SEE_BELOW, done=True, ok=False))
     finally:
         stop.set()
     return {name: _raise_faults(results[name]) for name in names}

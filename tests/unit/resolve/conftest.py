@@ -89,7 +89,7 @@ class Node:
     def _driver(self, catalog: Catalog, distro: str) -> Driver:
         number, flavour, origin = self.driver
         branch = catalog.driver(number)
-        rows = (r for r in catalog.driver_packages if number in r.branches and distro in r.distros)
+        rows = (r for r in catalog.driver_packages if number in r.branches and distro in r.distros and not r.only_kept)
         row = next((r for r in rows if (r.flavour, r.origin) == (flavour, origin)), None)
         assert branch
         assert row, "no such packages in the catalog"

@@ -55,6 +55,16 @@ def test_all_packages_at_one_version_from_their_own_repository(node, catalog):
     assert [r.name for r in part.repositories] == ["container-toolkit"]
 
 
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_rests_on_what_docker_reads_too(node, catalog, architecture):
+    def said(knows):
+        return plan_containers(node(architecture=architecture).stack(knows), docker("28.2.2")).choices[0].confidence
+
+    unread = tuple(row.model_copy(update={"confidence": "recalled"}) for row in catalog.cdi)
+    assert said(catalog) == "verified"
+    assert said(replace(catalog, cdi=unread)) == "recalled"
+
+
 def test_user_switches_cdi_off(node):
     stack = node().stack(docker_daemon={"features": {"cdi": False}})
     part = plan_containers(stack, docker("28.2.2-0ubuntu1"))

@@ -120,6 +120,23 @@ def test_nvlink5_needs_the_subnet_manager_too(node):
     assert "infiniband-diags" in part.choices[0].reason
 
 
+def test_version_that_is_the_drivers_by_rule_alone_is_recalled(node):
+    fields = {"gpus": [B200] * 8, "driver": ("595", "open", "nvidia"), "version": "595.90.01"}  # nobody saw that one
+    part = plan_fabric(node(**fields).stack())
+    assert part.choices[0].confidence == "recalled"
+    can_have = {name: (version or "1",) for name, version in packages(part).items()}
+    assert plan_fabric(node(**fields, can_have=can_have).stack()).choices[0].confidence == "verified"
+    del can_have["nvidia-fabricmanager"]
+    assert plan_fabric(node(**fields, can_have=can_have).stack()).choices[0].confidence == "recalled"
+
+
+def test_what_rests_on_a_recalled_repository_is_recalled(node):
+    fields = {"gpus": [GB200] * 4, "driver": ("595", "open", "nvidia"), "version": "595.91.07"}
+    assert plan_fabric(node(**fields).stack()).choices[0].confidence == "verified"
+    arm = node(**fields, architecture="aarch64").stack()  # the key of that repository is from memory
+    assert plan_fabric(arm).choices[0].confidence == "recalled"
+
+
 def test_rack_needs_imex_and_no_fabric_manager(node):
     fields = {"gpus": [GB200] * 4, "driver": ("595", "open", "nvidia"), "version": "595.91.07"}
     part = plan_fabric(node(**fields).stack())

@@ -44,16 +44,38 @@ def test_newest_build(node):
         "torch": {
             "name": "torch",
             "framework": "torch",
-            "version": "2.15.0",
-            "python": "3.14",
-            "requirement": "torch==2.15.0",
+            "version": "2.14.0",
+            "python": "3.13",
+            "requirement": "torch==2.14.0",
             "constraints": [],
-            "index": "https://download.pytorch.org/whl/cu132",
+            "index": "https://download.pytorch.org/whl/cu130",
         }
     }
-    assert part.choices[0].value == "2.15.0 cu132"
+    assert part.choices[0].value == "2.14.0 cu130"
     assert [directory for directory, _ in part.disk] == ["/opt/conda"]
+    assert "2.15.0 cu132: its CUDA 13.2 is newer than driver branch 580 knows" in said(part, "torch")
+    assert codes(part) == []
+
+
+def test_newest_of_all_runs_by_minor_version_compatibility(node):
+    part = plan_frameworks(node().stack(policy="latest"))
+    assert part.choices[0].value == "2.15.0 cu132"
     assert "minor-version compatibility of CUDA 13" in said(part, "torch")
+    assert [(f.code, f.severity) for f in part.findings] == [("wheel-minor-compatibility", "note")]
+    stable = plan_frameworks(node().again("ml_environments", part).stack())
+    assert stable.variables == part.variables
+    assert "locked; 2.14.0 cu130 would be chosen now: gpustrap plan --upgrade" in stable.choices[0].reason
+
+
+def test_ptx_of_which_failures_are_told_is_a_warning(node, catalog):
+    code = {"compute": {"x86_64": ("8.0",)}, "ptx": "9.0", "cuda": "13.0", "ptx_fails": "example/example#1"}
+    part = plan_frameworks(node(gpus=[RTX_5090]).stack(only(catalog, "torch", **code)))
+    assert [(f.code, f.severity) for f in part.findings] == [("wheel-ptx-fails", "warning")]
+    assert "GeForce RTX 5090" in part.findings[0].message
+    assert "example/example#1" in part.findings[0].message
+    assert part.choices[0].confidence == "recalled"
+    part = plan_frameworks(node(gpus=[RTX_3090]).stack(only(catalog, "torch", **code)))
+    assert (codes(part), part.choices[0].confidence) == ([], "verified")
 
 
 @pytest.mark.parametrize("gpus", [[GTX_1080_TI], [V100], [RTX_3090, GTX_1080_TI]])
@@ -122,10 +144,11 @@ def test_recalled_build_only_where_no_verified_one_fits_and_it_is_told(node, cat
     row = next(w for w in catalog.wheels if w.variant == "cu132" and "x86_64" in w.compute)
     older = row.model_copy(update={"version": "2.14.9", "requirement": "torch==2.14.9"})
     newest = row.model_copy(update={"confidence": "recalled"})
-    part = plan_frameworks(node().stack(replace(catalog, wheels=(newest, older))))
+    later = node(driver=("595", "open", "distribution"), version="595.71.05")
+    part = plan_frameworks(later.stack(replace(catalog, wheels=(newest, older))))
     assert part.choices[0].value == "2.14.9 cu132"
     assert codes(part) == []
-    part = plan_frameworks(node().stack(replace(catalog, wheels=(newest,))))
+    part = plan_frameworks(later.stack(replace(catalog, wheels=(newest,))))
     assert part.choices[0].confidence == "recalled"
     assert codes(part) == ["wheel-recalled"]
 
@@ -167,12 +190,12 @@ def test_locked_build_stays_until_upgrade(node, catalog):
     before = plan_frameworks(node().stack(replace(catalog, wheels=(rows["2.13.0"],))))
     kept = plan_frameworks(node().again("ml_environments", before).stack())
     assert kept.variables == before.variables
-    assert "2.15.0 cu132 is available: gpustrap plan --upgrade" in kept.choices[0].reason
+    assert "2.14.0 cu130 is available: gpustrap plan --upgrade" in kept.choices[0].reason
     more = rows["2.13.0"].model_copy(update={"pythons": (*rows["2.13.0"].pythons, "3.99")})
     python = plan_frameworks(node().again("ml_environments", before).stack(replace(catalog, wheels=(more,))))
     assert python.variables == before.variables
     upgraded = plan_frameworks(node().again("ml_environments", before, upgrade=("frameworks",)).stack())
-    assert upgraded.choices[0].value == "2.15.0 cu132"
+    assert upgraded.choices[0].value == "2.14.0 cu130"
     older = node().again("ml_environments", before, driver=DEBIAN_13["driver"], distro=("debian", "13"))
     assert plan_frameworks(older.stack()).choices[0].value == "2.14.0 cu126"
 

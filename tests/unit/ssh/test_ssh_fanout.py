@@ -12,6 +12,7 @@ import pytest
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.node import Endpoint, Node
+from gpustrap.model.progress import SEE_BELOW
 from gpustrap.model.request import Request
 from gpustrap.ssh.fanout import for_each
 
@@ -31,7 +32,7 @@ def test_one_failure_stops_nobody_and_is_shown():
     assert list(results) == ["n0", "n1", "n2", "n3"]
     assert isinstance(results.pop("n1"), GpustrapError)
     assert list(results.values()) == ["N0", "N2", "N3"]
-    assert [(s.node, s.text, s.done, s.ok) for s in steps] == [("n1", "gone", True, False)]
+    assert [(s.node, s.text, s.done, s.ok) for s in steps] == [("n1", SEE_BELOW, True, False)]
 
 
 def test_at_most_forks_at_a_time():

@@ -20,8 +20,10 @@ try:
     from gpustrap.errors import GpustrapError
     from gpustrap.model.facts import Facts
     from gpustrap.model.request import Request
-    from gpustrap.site.inventory import ROLE_PREFIXES
-    from gpustrap.site.inventory_child import read_variables
+    from gpustrap.model.site import Site
+    from gpustrap.site.inventory import ROLE_PREFIXES, WISHES
+    from gpustrap.site.inventory_child import bare, read_variables
+    from gpustrap.site.wrong import without_prefix
 except ImportError as error:
     MISSING = str(error)
 else:
@@ -48,7 +50,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         except GpustrapError as error:
             raise AnsibleActionFail(plain_ansible.in_words(error.problems)) from None
         plan = decide(name, facts, request, load_catalog())
-        for finding in plan.findings:
+        unread = bare(variables["hostvars"].raw_get(name), WISHES)
+        odd = [without_prefix(variable, where, Site(Path.cwd())) for variable, where in unread.items()]
+        for finding in (*odd, *plan.findings):
             say = self._display.warning if finding.severity == "warning" else self._display.v
             say(plain_ansible.finding_in_words(name, finding))
         data = plain_ansible.as_data(plan)

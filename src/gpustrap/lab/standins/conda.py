@@ -68,7 +68,9 @@ def _rattler() -> list[tuple[str, Path]]:
     try:
         found = distribution("py-rattler").files or []
     except PackageNotFoundError:
-        raise refusal("py-rattler is not installed", remedy="pip install 'gpustrap[lab]'") from None
+        raise refusal(
+            "py-rattler is not installed", remedy="in the checkout of gpustrap: pip install '.[lab]'"
+        ) from None
     kept = [file for file in found if str(file).startswith(MODULES) and file.suffix in {".py", ".so"}]
     return [(str(file), Path(str(file.locate()))) for file in kept]
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import Architecture, Gpu, IdRange
+from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.facts import Facts, PciFacts
 
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302")  # VGA and 3D
+CLASS = re.compile(r"[0-9a-f]{4}")
 BRIDGE = "0680"  # of NVIDIA's, these are NVSwitches
 SET_ASIDE = frozenset({"vfio-pci", "pci-stub", "pciback", "xen-pciback"})
+
+
+def in_virtual_machine(facts: Facts) -> bool:
+    """Whether bridges, links and NVSwitches are a host's, and what the node sees of them is made up."""
+    return facts.virtualization not in {"none", "unknown", *CONTAINERS}
 
 
 @cache
@@ -82,11 +90,22 @@ class NodeGpu:
 
 def node_gpus(facts: Facts, catalog: Catalog) -> tuple[NodeGpu, ...]:
     """NVIDIA's GPUs of a node, by address."""
-    return tuple(
-        _gpu(pci, catalog)
-        for pci in sorted(facts.pci, key=lambda p: p.address)
-        if pci.vendor == NVIDIA and pci.pci_class in GPU_CLASSES
-    )
+    return tuple(_gpu(pci, catalog) for pci in sorted(facts.pci, key=lambda p: p.address) if _is_gpu(pci, catalog))
+
+
+def unclassed(facts: Facts, catalog: Catalog) -> tuple[PciFacts, ...]:
+    """NVIDIA's devices of which neither class nor id tells what they are; a node's own sysfs leaves no class out."""
+    return tuple(p for p in facts.pci if p.vendor == NVIDIA and not _has_class(p) and not catalog.boards(p.device))
+
+
+def _is_gpu(pci: PciFacts, catalog: Catalog) -> bool:
+    """By its class; one without, in facts that a person wrote, by its id."""
+    known = pci.pci_class in GPU_CLASSES if _has_class(pci) else bool(catalog.boards(pci.device))
+    return pci.vendor == NVIDIA and known
+
+
+def _has_class(pci: PciFacts) -> bool:
+    return bool(CLASS.fullmatch(pci.pci_class))
 
 
 def _gpu(pci: PciFacts, catalog: Catalog) -> NodeGpu:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpustrap.catalog.schema_stack import CdiSupport
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
+from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.docker_packages import ENGINE
 from gpustrap.resolve.gpu.packages import known_to_all, listed, locked_versions, numbers, or_newer, upstream
 from gpustrap.resolve.gpu.stack import Stack
@@ -48,13 +50,12 @@ def plan_containers(stack: Stack, docker: Part) -> Part:
     versions, whence = _versions(stack)
     version = next(iter(versions.values()))
     mode = _mode(stack, *engine)
-    recalled = "recalled" in {row.confidence, repository.confidence}
     choice = Choice(
         item=ITEM,
         value=f"{version} {mode.name}",
         reason=f"{whence}; {mode.why}",
         source="catalog: containers, toolkit and cdi",
-        confidence="recalled" if recalled else "verified",
+        confidence=confidence(row, repository, _cdi(stack)),
         simulated=inputs.request.simulated,
     )
     lines = (f"Version {version}: {whence} ({row.source}).", f"Mode {mode.name}: {mode.why}.")
@@ -93,10 +94,10 @@ def _versions(stack: Stack) -> tuple[dict[str, str], str]:
 
 
 def _mode(stack: Stack, engine: str, version: str) -> Mode:
-    inputs, toolkit = stack.inputs, stack.inputs.catalog.container_toolkit
+    toolkit = stack.inputs.catalog.container_toolkit
     if _features(stack).get("cdi") is False:
         return Mode("runtime", feature=False, why="gpustrap_docker_daemon switches features.cdi off")
-    row = next((r for r in inputs.catalog.cdi if r.spec == toolkit.cdi_spec), None)
+    row = _cdi(stack)
     if row and not version:
         why = f"CDI, if {engine} turns out to be {row.docker_min} or newer; its version is left open"
         return Mode("cdi", feature=False, why=why)
@@ -117,6 +118,12 @@ def _mode(stack: Stack, engine: str, version: str) -> Mode:
     feature = numbers(version) < numbers(row.docker_default)
     switch = "with features.cdi switched on" if feature else "on by default"
     return Mode("cdi", feature=feature, why=f"{engine} {version} reads {spec}: CDI, {switch}")
+
+
+def _cdi(stack: Stack) -> CdiSupport | None:
+    """Which docker reads the CDI spec that the toolkit writes."""
+    catalog = stack.inputs.catalog
+    return next((row for row in catalog.cdi if row.spec == catalog.container_toolkit.cdi_spec), None)
 
 
 def _features(stack: Stack) -> dict[str, object]:

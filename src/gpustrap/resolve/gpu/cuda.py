@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from gpustrap.catalog.schema_stack import Repository
 from gpustrap.model.lock import Choice
 from gpustrap.model.request import Request
+from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.gpu import cuda_words as words
 from gpustrap.resolve.gpu.cuda_fit import Fit, fits, toolkit_package
 from gpustrap.resolve.gpu.libraries import LibraryName, plan_library
@@ -59,7 +58,7 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
         value=toolkit.version,
         reason=f"{words.why(stack, chosen, newest)}; {name} {version}: {whence}",
         source=f"catalog: cuda, {toolkit.version}",
-        confidence=_confidence(chosen, repository),
+        confidence=confidence(toolkit, repository, unread=not chosen.read),
         simulated=inputs.request.simulated,
     )
     libraries = [plan_library(stack, item, toolkit, lock) for item in _wanted(inputs.request)]
@@ -101,8 +100,3 @@ def _version(stack: Stack, chosen: Fit, lock: dict[str, str]) -> tuple[str, str]
         return newest, "the newest that the node's package manager knows"
     template = inputs.catalog.cuda.package_version
     return template.format(newest=chosen.toolkit.newest), "the newest that the catalog knows"
-
-
-def _confidence(chosen: Fit, repository: Repository) -> Literal["recalled", "verified"]:
-    sure = chosen.read and "recalled" not in {chosen.toolkit.confidence, repository.confidence}
-    return "verified" if sure else "recalled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpustrap.errors import Problem
@@ -11,9 +12,9 @@ from gpustrap.resolve.gpu import driver_words as words
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, fill, kernel_packages
 from gpustrap.resolve.gpu.driver_refusal import refuse
-from gpustrap.resolve.gpu.driver_version import driver_version
+from gpustrap.resolve.gpu.driver_version import Version, driver_version
 from gpustrap.resolve.gpu.installed import Installed, installed_driver
-from gpustrap.resolve.gpu.stack import Driver
+from gpustrap.resolve.gpu.stack import Driver, Staying
 from gpustrap.resolve.parts import Inputs, Part
 
 ROLE = "nvidia_driver"
@@ -33,85 +34,103 @@ def plan_driver(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Part, Driver
         return Part(), None  # the look at the node refuses a GPU of which nothing is known
     every = all_candidates(inputs, gpus)
     fitting = tuple(c for c in every if not c.unfit)
-    installed = installed_driver(inputs.facts, inputs.request.nvidia_repository)
-    locked = _locked(inputs, fitting)
-    kept = None if "driver" in inputs.upgrade else _kept(inputs, fitting, installed)
-    ranked = sorted((c for c in fitting if _by_itself(inputs, c)), key=lambda c: rank(inputs, c))
-    chosen = locked or kept or next(iter(ranked), None)
+    installed = installed_driver(inputs, every)
+    passed = {c: why for c in fitting if (why := not_by_itself(inputs, c))}
+    ranked = sorted((c for c in fitting if c not in passed), key=lambda c: rank(inputs, c))
+    stays = _staying(inputs, fitting, installed, best=next(iter(ranked), None))
+    chosen = stays.candidate if stays else next(iter(ranked), None)
     if chosen is None:
         return Part(problems=(refuse(inputs, gpus, every),)), None
-    locked_version = str(inputs.kept(ROLE, "nvidia_driver_package_version") or "") if locked else ""
-    version = driver_version(inputs, chosen, locked=locked_version, installed=installed if chosen is kept else None)
+    version = driver_version(
+        inputs,
+        chosen,
+        locked=stays.version if stays and stays.locked else "",
+        installed=installed if stays and stays.version and not stays.locked else None,
+    )
     if isinstance(version, Problem):
         return Part(problems=(version,)), None
-    why = words.why_branch(inputs, chosen, locked=chosen is locked, kept=chosen is kept)
-    stays = chosen is kept and installed is not None and version.package == installed.package_version
-    driver = Driver(chosen.branch, chosen.packages, version.upstream, version.package, kept=stays)
+    same = stays is not None and version.package == stays.version != ""
+    driver = Driver(
+        chosen.branch, chosen.packages, version.upstream, version.package, kept=_is_there(installed, chosen, version)
+    )
+    said = words.Said(inputs, gpus, every, passed, chosen, version, stays, installed)
     part = Part(
-        choices=words.choices(inputs, chosen, version, why),
-        variables=_variables(inputs, driver, installed if stays else None),
-        findings=words.findings(chosen, version),
-        reasoning=(words.reasoning(inputs, gpus, every, chosen=chosen, version=version, why=why),),
+        choices=words.choices(said),
+        variables=_variables(inputs, driver, stays.names if stays and same else ()),
+        findings=words.findings(said),
+        reasoning=(words.reasoning(said),),
         repositories=_repositories(inputs, chosen),
-        disk=() if stays else (("/usr", chosen.packages.size),),
+        disk=() if driver.kept else (("/usr", chosen.packages.size),),
     )
     return part, driver
 
 
-def _locked(inputs: Inputs, fitting: tuple[Candidate, ...]) -> Candidate | None:
-    """The locked driver, where it still fits and nobody asked for a newer one."""
-    if "driver" in inputs.upgrade:
+def _is_there(installed: Installed | None, chosen: Candidate, version: Version) -> bool:
+    """Whether exactly what was decided is on the node."""
+    return installed is not None and installed.candidate is chosen and installed.package_version == version.package
+
+
+def _staying(
+    inputs: Inputs, fitting: tuple[Candidate, ...], installed: Installed | None, *, best: Candidate | None
+) -> Staying | None:
+    """What the lock has, else the node's own driver, where it fits: a good one is not replaced by another good one.
+
+    With an upgrade its branch stays where policy has no newer one, and only its version goes.
+    """
+    found = _locked(inputs, fitting) or _kept(inputs, installed)
+    if found is None or "driver" not in inputs.upgrade:
+        return found
+    older = best is not None and int(found.candidate.branch.branch) < int(best.branch.branch)
+    if older or not found.candidate.branch.supported:
         return None
+    return replace(found, version="", names=())
+
+
+def _locked(inputs: Inputs, fitting: tuple[Candidate, ...]) -> Staying | None:
+    """The locked driver, by its packages: there are several rows for a branch."""
     keys = ("branch", "flavour", "origin", "module")
     wanted = tuple(inputs.kept(ROLE, f"nvidia_driver_{key}") for key in keys)
-    return next((c for c in fitting if wanted == c.key), None)
+    names = tuple(p["name"] for p in inputs.kept(ROLE, "nvidia_driver_packages") or ())
+    same = (c for c in fitting if c.key == wanted and fill(inputs, c.packages.leading, c.branch) in names)
+    chosen = next(same, None)
+    version = str(inputs.kept(ROLE, "nvidia_driver_package_version") or "")
+    return Staying(chosen, version, names, locked=True) if chosen else None
 
 
-def _kept(inputs: Inputs, fitting: tuple[Candidate, ...], installed: Installed | None) -> Candidate | None:
-    """The node's own driver, where it fits: a good one is not replaced by another good one."""
-    if installed is None:
+def _kept(inputs: Inputs, installed: Installed | None) -> Staying | None:
+    """The node's own driver."""
+    if installed is None or installed.candidate.unfit:
         return None
-    same = [
-        c
-        for c in fitting
-        if (c.branch.branch, c.packages.flavour) == (installed.branch, installed.flavour)
-        and installed.origin in {None, c.packages.origin}
-        and (c.branch.supported or c.packages.origin == "distribution")
-    ]
-    supported = [c for c in same if c.branch.supported] or [c for c in same if _by_itself(inputs, c)]
-    return min(supported, key=lambda c: rank(inputs, c), default=None)
+    candidate = installed.candidate
+    if not candidate.branch.supported and not_by_itself(inputs, candidate):
+        return None
+    return Staying(candidate, installed.package_version, installed.names)
 
 
-def _by_itself(inputs: Inputs, candidate: Candidate) -> bool:
-    """Whether it may be chosen: what nobody read, or what is not meant for this, must be asked for."""
+def not_by_itself(inputs: Inputs, candidate: Candidate) -> str:
+    """Why it must be asked for: nobody read it, or it is not meant for this. Empty where it need not be."""
     request, branch, row = inputs.request, candidate.branch, candidate.packages
-    asked_branch = request.driver_branch != "auto" or request.driver_version is not None
-    if asked_branch:
-        return True
-    if branch.confidence == "recalled" or branch.type == "NFB":
-        return False
-    if row.confidence == "recalled" and request.driver_origin == "auto":
-        return False
+    if row.only_kept:
+        return "these packages are kept where they are, and never installed anew"
+    if request.driver_branch != "auto" or request.driver_version is not None:
+        return ""
+    if branch.confidence == "recalled" or (row.confidence == "recalled" and request.driver_origin == "auto"):
+        return "recalled: nobody read its packages at their source yet"
+    if branch.type == "NFB":
+        return "a new-feature branch, dropped when the next one appears"
     # Of ended branches, only what a distribution still looks after.
-    return branch.supported or row.origin == "distribution"
+    return "" if branch.supported or row.origin == "distribution" else "NVIDIA ended this branch"
 
 
 def rank(inputs: Inputs, candidate: Candidate) -> tuple[int, ...]:
     """What comes first: by policy, then newer, then open, then prebuilt, then the family's usual origin."""
     branch, row = candidate.branch, candidate.packages
-    number = int(branch.branch)
-    long_term = 0 if branch.type == "LTSB" else 1
-    if not branch.supported:
-        place = (2, 0)
-    elif inputs.request.policy == "latest":
-        place = (0, 0)
-    else:
-        place = (long_term, 0)
+    place = 2 if not branch.supported else int(inputs.request.policy == "stable" and branch.type != "LTSB")
     usual = "nvidia" if inputs.distro.id == "debian" or inputs.distro.family == "redhat" else "distribution"
     # What nobody read comes last of what was asked for, too.
     return (
-        *place,
-        -number,
+        place,
+        -int(branch.branch),
         int(candidate.recalled),
         int(row.flavour != "open"),
         int(row.module != "prebuilt"),
@@ -119,15 +138,9 @@ def rank(inputs: Inputs, candidate: Candidate) -> tuple[int, ...]:
     )
 
 
-def _variables(inputs: Inputs, driver: Driver, stays: Installed | None) -> dict[str, Any]:
+def _variables(inputs: Inputs, driver: Driver, staying: tuple[str, ...]) -> dict[str, Any]:
     row, branch, version = driver.packages, driver.branch, driver.package_version
-    names = tuple(fill(inputs, name, branch, driver.version) for name in row.packages)
-    if stays and not set(stays.names) <= set(names):
-        names = stays.names  # the same driver in other packages, and they stay what they are
-    manager = inputs.facts.package_manager
-    for_kernel = {
-        n: manager.packages.get(n) or manager.candidates.get(n, "") for n in kernel_packages(inputs, row, branch)
-    }
+    names = staying or tuple(fill(inputs, name, branch, driver.version) for name in row.packages)
     found: dict[str, Any] = {
         "nvidia_driver_branch": branch.branch,
         "nvidia_driver_version": driver.version,
@@ -136,7 +149,7 @@ def _variables(inputs: Inputs, driver: Driver, stays: Installed | None) -> dict[
         "nvidia_driver_origin": row.origin,
         "nvidia_driver_module": row.module,
         "nvidia_driver_packages": [{"name": name, "version": version} for name in names],
-        "nvidia_driver_kernel_packages": [{"name": n, "version": v} for n, v in for_kernel.items()],
+        "nvidia_driver_kernel_packages": _for_kernel(inputs, driver),
         "nvidia_driver_components": list(row.components),
         "nvidia_driver_stream": fill(inputs, row.stream, branch, driver.version),
         "nvidia_driver_pin": row.pin,
@@ -147,6 +160,16 @@ def _variables(inputs: Inputs, driver: Driver, stays: Installed | None) -> dict[
     if place and row.origin == "nvidia":
         found |= {f"nvidia_driver_{key}": value for key, value in repository.variables(inputs, place).items()}
     return found
+
+
+def _for_kernel(inputs: Inputs, driver: Driver) -> list[dict[str, str]]:
+    """What the modules need of every kernel: ``{kernel}`` is the one that runs then, so it stays in the name.
+
+    Without versions: these follow the kernel, and an archive publishes a new one each week.
+    """
+    running = inputs.facts.kernel.running
+    names = kernel_packages(inputs, driver.packages, driver.branch)
+    return [{"name": name.replace(running, "{kernel}") if running else name, "version": ""} for name in names]
 
 
 def _repositories(inputs: Inputs, chosen: Candidate) -> tuple[LockedRepository, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustrap.errors import Problem
 from gpustrap.resolve.gpu.candidates import Candidate, fill
+from gpustrap.resolve.gpu.components import components_off
 from gpustrap.resolve.gpu.installed import Installed, is_nvidias, upstream_version
 from gpustrap.resolve.parts import Inputs
 
@@ -14,7 +15,7 @@ ASKED = "gpustrap_driver_version asks for it"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of the driver's packages; both empty where only the node's package manager could tell, offline.
+    """A version of the driver's packages; both empty where only the node's package manager could tell, and it cannot.
 
     Attributes:
         upstream: NVIDIA's own.
@@ -44,7 +45,9 @@ def driver_version(inputs: Inputs, chosen: Candidate, *, locked: str, installed:
         return _wished(inputs, chosen, wish)
     if stays:
         reason = _if_newer(inputs, chosen, locked, "locked") if locked else "it is installed and fits"
-        return Version(upstream_version(stays), stays, ASKED if wish else reason)
+        seen = chosen.packages.seen_of(chosen.branch.branch)
+        read = installed or stays in available(inputs, chosen) or upstream_version(stays) == seen
+        return Version(upstream_version(stays), stays, ASKED if wish else reason, from_catalog=not read)
     known = available(inputs, chosen)
     if known:
         return Version(upstream_version(known[0]), known[0], "the newest of the branch that the node's apt knows")
@@ -73,7 +76,7 @@ def _wished(inputs: Inputs, chosen: Candidate, wish: str) -> Version | Problem:
         return Version(wish, found, ASKED)
     if chosen.packages.version and not known:
         return Version(wish, fill(inputs, chosen.packages.version, chosen.branch, wish), ASKED, from_catalog=True)
-    if inputs.offline:
+    if inputs.offline or components_off(inputs.facts, chosen.packages):
         return Version(wish, "", ASKED)
     message = f"gpustrap_driver_version is {wish}: apt on the node has no such version of branch {chosen.branch.branch}"
     evidence = f"it has {', '.join(known)}" if known else ""
@@ -96,10 +99,22 @@ def _from_catalog(inputs: Inputs, chosen: Candidate) -> Version | Problem:
         return Version(newest, package, "the newest of the branch that the catalog knows", from_catalog=not seen)
     if inputs.offline:
         return Version("", "", "its version is left open: only the node's package manager knows")
-    leading = fill(inputs, row.leading, chosen.branch)
+    off = components_off(inputs.facts, row)
+    if off:
+        return Version("", "", f"its version is left open: {' and '.join(off)} are not among the node's sources yet")
+    leading, place = fill(inputs, row.leading, chosen.branch), f"the {row.repository} repository"
     message = f"apt on the node knows no version of {leading}"
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
     if row.version:
         message += ", and the catalog knows none either"
-        remedy = f"name one in gpustrap_driver_version; or {remedy}"
-    return inputs.problem("package-unavailable", message, remedy)
+        read = any(is_nvidias(s.uri, inputs.request.nvidia_repository) for s in inputs.facts.package_manager.sources)
+        named = f"set gpustrap_driver_version to one that {place} has"
+        remedy = f"{named}; or {remedy}" if read else named
+    return inputs.problem("package-unavailable", message, remedy, evidence=row.row)
+
+
+def can_be_had(inputs: Inputs, candidate: Candidate) -> bool:
+    """Whether a version of it is known, once the request asks for nothing else."""
+    if "gpustrap_driver_version" in candidate.unlike:
+        inputs = replace(inputs, request=inputs.request.model_copy(update={"driver_version": None}))
+    return isinstance(driver_version(inputs, candidate, locked="", installed=None), Version)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from gpustrap.errors import Problem
-from gpustrap.model.attention import CONTAINERS
+from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
-from gpustrap.resolve.gpu.boards import counted
+from gpustrap.resolve.confidence import confidence
+from gpustrap.resolve.gpu.boards import counted, in_virtual_machine
 from gpustrap.resolve.gpu.candidates import fill
+from gpustrap.resolve.gpu.components import components_off
 from gpustrap.resolve.gpu.fabric_needs import Kind, fabric_needs, fabric_packages, with_fabric
 from gpustrap.resolve.gpu.installed import is_nvidias, upstream_version
 from gpustrap.resolve.gpu.packages import known, listed, locked_versions, numbers
@@ -19,8 +21,7 @@ ITEM = "fabric-manager"
 # The subnet manager has none of its own: the fabric manager's starts it.
 SERVICES: dict[Kind, str] = {"fabric manager": "nvidia-fabricmanager.service", "IMEX": "nvidia-imex.service"}
 
-# What the subnet manager needs has versions of its own, except for this library.
-OF_THE_DRIVER = "libnvsdm"
+ERROR_802 = "CUDA ends with error 802, system not yet initialized"
 
 
 def plan_fabric(stack: Stack) -> Part:
@@ -30,17 +31,18 @@ def plan_fabric(stack: Stack) -> Part:
         return _without(stack)
     versions: dict[str, str] = {}
     problems: dict[str, Problem] = {}  # one of a kind says it all
+    with_own = {_name(stack, template) for template in stack.driver.packages.subnet_manager}
     for kind in needs.kinds:
-        for name in _names(stack, kind):
-            own = kind == "subnet manager" and not name.startswith(OF_THE_DRIVER)
-            version = _any_version(stack, name) if own else _exact_version(stack, name)
+        for name in sorted(_name(stack, template) for template in fabric_packages(stack.driver.packages, kind)):
+            version = _any_version(stack, name) if name in with_own else _exact_version(stack, name)
             if isinstance(version, Problem):
                 problems.setdefault(version.code, version)
             else:
                 versions[name] = version
     if problems:
         return Part(problems=tuple(problems.values()))
-    row = stack.driver.packages
+    inputs, row = stack.inputs, stack.driver.packages
+    repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
     reason = f"{needs.why}; exactly the driver's version"
     if still_open := ", ".join(name for name, version in versions.items() if not version):
         reason += f"; version open: {still_open}, as only a package manager with its repository knows it"
@@ -49,8 +51,8 @@ def plan_fabric(stack: Stack) -> Part:
         value=_value(stack, needs.kinds),
         reason=reason,
         source=row.row,
-        confidence=row.confidence,
-        simulated=stack.inputs.request.simulated and row.origin == "nvidia",
+        confidence=confidence(stack.driver.branch, row, repository, unread=_unread(stack, versions)),
+        simulated=inputs.request.simulated and row.origin == "nvidia",
     )
     packages = ", ".join(f"{name} {version or '(version open)'}" for name, version in versions.items())
     lines = (f"The node needs {' and '.join(needs.kinds)}: {needs.why}.", f"Chosen: {packages} ({row.row}).")
@@ -60,7 +62,7 @@ def plan_fabric(stack: Stack) -> Part:
             f"{ROLE}_packages": listed(versions),
             f"{ROLE}_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
         },
-        findings=_subnet_findings(stack) if "subnet manager" in needs.kinds else (),
+        findings=(*_subnet_findings(stack), *_perhaps_on_host(stack)) if "subnet manager" in needs.kinds else (),
         reasoning=(Reasoning(item=ITEM, sentences=lines),),
     )
 
@@ -74,27 +76,38 @@ def _without(stack: Stack) -> Part:
     names = counted(tuple(gpu.name for gpu in pluggable))
     findings: tuple[Finding, ...] = ()
     reason = "no NVSwitch among the node's PCI devices"
-    if facts.virtualization not in {"none", "unknown", *CONTAINERS}:
+    if in_virtual_machine(facts):
         reason += ": in a virtual machine, the host runs it"
-        findings = (
-            Finding(
-                code="fabric-manager-on-host",
-                severity="note",
-                subject=names,
-                message="the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host "
-                "must run the fabric manager, or CUDA ends with error 802, system not yet initialized",
-                evidence=f"virtualization {facts.virtualization}; no NVSwitch among the PCI devices",
-                advice="ask whoever runs the host for its fabric manager's state",
-            ),
-        )
+        message = "the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host must run"
+        findings = (_on_host(facts, names, f"{message} the fabric manager, or {ERROR_802}"),)
     choice = Choice(item=ITEM, value="none", reason=reason, source="node: PCI")
     lines = (f"{names} can hang on NVSwitches.", f"None is planned: {reason}.")
     return Part((choice,), findings=findings, reasoning=(Reasoning(item=ITEM, sentences=lines),))
 
 
-def _names(stack: Stack, kind: Kind) -> tuple[str, ...]:
-    inputs, driver = stack.inputs, stack.driver
-    return tuple(fill(inputs, name, driver.branch, driver.version) for name in fabric_packages(driver.packages, kind))
+def _perhaps_on_host(stack: Stack) -> tuple[Finding, ...]:
+    """The switches of NVLink 5 are not told by PCI: a virtual machine may have been given all of them, or none."""
+    facts = stack.inputs.facts
+    if not in_virtual_machine(facts):
+        return ()
+    names = counted(tuple(gpu.name for gpu in with_fabric(stack.gpus, "nvlink5")))
+    message = "the node is a virtual machine: unless it was given the whole board, the host must run the fabric manager"
+    return (_on_host(facts, names, f"{message}, or {ERROR_802}, and the planned one finds nothing to manage"),)
+
+
+def _on_host(facts: Facts, names: str, message: str) -> Finding:
+    return Finding(
+        code="fabric-manager-on-host",
+        severity="note",
+        subject=names,
+        message=message,
+        evidence=f"virtualization {facts.virtualization}; no NVSwitch among the PCI devices",
+        advice="ask whoever runs the host for its fabric manager's state",
+    )
+
+
+def _name(stack: Stack, template: str) -> str:
+    return fill(stack.inputs, template, stack.driver.branch, stack.driver.version)
 
 
 def _value(stack: Stack, kinds: tuple[Kind, ...]) -> str:
@@ -127,7 +140,7 @@ def _exact_version(stack: Stack, name: str) -> str | Problem:
         return _mismatch(stack, name, here)
     if driver.packages.version:
         return driver.package_version
-    if inputs.offline:
+    if inputs.offline or components_off(inputs.facts, driver.packages):
         return ""
     message = f"apt on the node knows no version of {name}, which its NVLinks need"
     remedy = f"on {inputs.name}: sudo apt-get update; then gpustrap plan {inputs.name}"
@@ -147,6 +160,13 @@ def _mismatch(stack: Stack, name: str, here: tuple[str, ...]) -> Problem:
     else:
         remedy = again
     return inputs.problem("fabric-manager-mismatch", message, remedy, evidence=f"{name}: {', '.join(here)}")
+
+
+def _unread(stack: Stack, versions: dict[str, str]) -> bool:
+    """Whether a version is the driver's by rule alone: the node knows no such package, and nobody saw that driver."""
+    packages, driver = stack.inputs.facts.package_manager.packages, stack.driver
+    guessed = [n for n, v in versions.items() if v and v not in {packages.get(n), *_available(stack, n)}]
+    return bool(guessed) and driver.version not in driver.packages.seen
 
 
 def _any_version(stack: Stack, name: str) -> str:

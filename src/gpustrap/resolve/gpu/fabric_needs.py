@@ -48,7 +48,7 @@ def fabric_packages(row: DriverPackages, kind: Kind) -> tuple[str, ...]:
     """Templates of the names of one kind's packages; none where nobody read them."""
     return {
         "fabric manager": row.fabric_manager,
-        "subnet manager": row.subnet_manager,
+        "subnet manager": (*row.subnet_manager, *filter(None, (row.subnet_library,))),
         "IMEX": (row.imex,) if row.imex else (),
     }[kind]
 

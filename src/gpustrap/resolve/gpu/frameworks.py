@@ -8,7 +8,10 @@ from gpustrap.catalog.schema_stack import Wheel
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.model.request import Request
+from gpustrap.resolve.confidence import confidence
+from gpustrap.resolve.gpu import wheel_words as words
 from gpustrap.resolve.gpu.boards import counted
+from gpustrap.resolve.gpu.packages import numbers
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.gpu.wheel_fit import Fit, best, wheel_fits
 from gpustrap.resolve.parts import Part
@@ -57,22 +60,22 @@ def _framework(stack: Stack, name: str) -> Part:
     if chosen is None:
         return _none(stack, name, judged)
     row = chosen.row
-    verified = "verified " if row.confidence == "verified" else ""
-    reason = f"the newest {verified}build that has code for every GPU of the node and runs on its driver"
+    reason = words.reason(stack, chosen)
     if chosen is not newest and newest:
-        reason = f"locked; {newest.row.version} {newest.row.variant} is available: gpustrap plan --upgrade takes it"
+        there = "is available" if numbers(newest.row.version) > numbers(row.version) else "would be chosen now"
+        reason = f"locked; {newest.row.version} {newest.row.variant} {there}: gpustrap plan --upgrade takes it"
     choice = Choice(
         item=name,
         value=f"{row.version} {row.variant}",
         reason=reason,
         source=row.row,
-        confidence=row.confidence,
+        confidence=confidence(row, unread=chosen.doubted),
         simulated=stack.inputs.request.simulated,
     )
     return Part(
         choices=(choice,),
         variables=_environment(row, _python(stack, row)),
-        findings=(*_recalled(chosen), *_translated(stack, chosen)),
+        findings=tuple(words.findings(stack, chosen)),
         reasoning=(_reasoning(stack, judged, chosen, choice),),
         disk=((stack.inputs.request.conda_prefix, row.size),),
     )
@@ -112,9 +115,10 @@ def _python(stack: Stack, row: Wheel) -> str:
 def _reasoning(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, choice: Choice) -> Reasoning:
     row, branch = chosen.row, stack.driver.branch
     lines = [f"The GPUs have compute capability {', '.join(stack.compute_capabilities)}."]
-    for fit in judged[: judged.index(chosen)]:
-        why = fit.against or ("recalled, not verified" if fit.row.confidence == "recalled" else "the locked one stays")
-        lines.append(f"Passed over: {row.framework} {fit.row.version} {fit.row.variant}: {why}.")
+    for place, fit in enumerate(judged):
+        if place < judged.index(chosen) or numbers(fit.row.version) > numbers(row.version):
+            why = words.passed_over(stack, fit, chosen)
+            lines.append(f"Passed over: {row.framework} {fit.row.version} {fit.row.variant}: {why}.")
     lines.append(f"Chosen: {choice.value}: {choice.reason} ({choice.source}: {row.source}).")
     code = ", ".join(row.compute[stack.inputs.facts.os.architecture])
     ptx = f", and PTX from {row.ptx} on" if row.ptx else ""
@@ -137,39 +141,6 @@ def _python_reason(stack: Stack, row: Wheel) -> str:
     if _python(stack, row) == newest:
         return "the newest that it has a build for"
     return f"one behind {newest}, the newest that it has a build for, so that other packages have builds, too"
-
-
-def _recalled(chosen: Fit) -> tuple[Finding, ...]:
-    row = chosen.row
-    if row.confidence == "verified":
-        return ()
-    return (
-        Finding(
-            code="wheel-recalled",
-            severity="warning",
-            subject=f"{row.framework} {row.version}",
-            message="which GPUs it has code for is recalled: nobody read it at its source",
-            evidence=f"{row.row}: {row.source}",
-            advice="let gpustrap verify compute with it on every GPU before anybody rests on it",
-        ),
-    )
-
-
-def _translated(stack: Stack, chosen: Fit) -> tuple[Finding, ...]:
-    if not chosen.translated:
-        return ()
-    row = chosen.row
-    return (
-        Finding(
-            code="wheel-only-ptx",
-            severity="note",
-            subject=f"{row.framework} {row.version}",
-            message=f"it has no machine code for {counted(tuple(gpu.name for gpu in chosen.translated))}: the driver "
-            "makes it of PTX when a program first runs, which may take minutes",
-            evidence=f"{row.row}: {', '.join(row.compute[stack.inputs.facts.os.architecture])}, PTX {row.ptx}",
-            advice="let the first run finish; later ones take the code from ~/.nv/ComputeCache",
-        ),
-    )
 
 
 def _none(stack: Stack, name: str, judged: tuple[Fit, ...]) -> Part:

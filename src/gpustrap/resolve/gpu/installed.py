@@ -1,24 +1,19 @@
-"""The driver packages a node has already."""
+"""The driver packages a node has already, and whose they are."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpustrap.catalog.schema_gpu import Flavour
-from gpustrap.catalog.schema_stack import DriverOrigin
-from gpustrap.model.facts import Facts
+from gpustrap.resolve.gpu.candidates import Candidate, fill, kernel_packages
+from gpustrap.resolve.parts import Inputs
 
-PACKAGE = "package "
+PACKAGE = "package "  # how the origin of an install begins
 # 5:580.95.05-0ubuntu1 -> 580.95.05
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+){1,2})(?![\d.])")
-# Packages that are a driver as a whole, not one of its libraries.
-_WHOLE = re.compile(
-    r"nvidia-(driver|headless|open)(-no-dkms)?(-\d{3})?(-server)?(-open)?|cuda-drivers(-\d{3})?"
-    r"|nvidia-driver-cuda|nvidia-(open-)?kernel(-open)?-dkms|kmod-nvidia-\w+-dkms"
-)
-_OPEN = re.compile(r"(^|-)open(-|$)")
 NVIDIA_HOST = "developer.download.nvidia.com"
+_DKMS = re.compile(r"nvidia.*(?<!no-)dkms")  # nvidia-headless-no-dkms builds nothing
 
 
 def upstream_version(package_version: str) -> str:
@@ -27,20 +22,34 @@ def upstream_version(package_version: str) -> str:
     return found[1] if found else ""
 
 
+def is_nvidias(archive: str, mirror: str | None) -> bool:
+    """Whether an archive, as apt names it, is NVIDIA's repository or the user's mirror of it."""
+    return NVIDIA_HOST in archive or bool(mirror and archive.startswith(mirror))
+
+
+def whose(inputs: Inputs, archive: str) -> str:
+    """``nvidia``, ``distribution``, or the name of another repository with drivers."""
+    for row in inputs.catalog.preflight.driver_repositories:
+        if row.in_uri in archive:
+            return row.name
+    return "nvidia" if is_nvidias(archive, inputs.request.nvidia_repository) else "distribution"
+
+
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A driver that came in packages.
+    """A driver that came in packages which the catalog knows.
 
     Attributes:
-        names: Its packages that are a driver as a whole.
+        candidate: What it is; it may be unfit.
+        names: Those of its packages that are there.
         package_version: Theirs.
-        origin: Whose they are; None where the node cannot say.
+        modules: How many packages of its prebuilt modules are there.
     """
 
+    candidate: Candidate
     names: tuple[str, ...]
     package_version: str
-    flavour: Flavour
-    origin: DriverOrigin | None
+    modules: int = 0
 
     @property
     def version(self) -> str:
@@ -48,57 +57,32 @@ class Installed:
         return upstream_version(self.package_version)
 
     @property
-    def branch(self) -> str:
-        """``580``."""
-        return self.version.partition(".")[0]
-
-    @property
     def words(self) -> str:
         """``nvidia-driver-580-open 580.95.05-0ubuntu1``."""
         return f"{' '.join(self.names)} {self.package_version}"
 
 
-def installed_driver(facts: Facts, mirror: str | None) -> Installed | None:
-    """The node's driver, if it is one driver that came in packages; an installer's or a mixture is none.
-
-    Args:
-        facts: The node.
-        mirror: Base URL of the user's mirror of NVIDIA's repositories.
-    """
-    rows = [i for i in facts.installs if i.what == "nvidia-driver"]
-    if any(i.origin == "runfile" for i in rows):
+def installed_driver(inputs: Inputs, every: Iterable[Candidate]) -> Installed | None:
+    """The candidate whose packages are on the node, with the most of them; none beside what an installer left."""
+    if any(i.what == "nvidia-driver" and i.origin == "runfile" for i in inputs.facts.installs):
         return None
-    whole = {
-        i.origin.removeprefix(PACKAGE): i.version
-        for i in rows
-        if i.origin.startswith(PACKAGE) and _WHOLE.fullmatch(i.origin.removeprefix(PACKAGE))
-    }
-    versions = {version for version in whole.values() if upstream_version(version)}
-    if len(versions) != 1:
+    there = inputs.facts.packages_there
+    found = [one for candidate in every if (one := _installed(inputs, candidate, there))]
+    return max(found, key=lambda one: (len(one.names) + one.modules, not one.candidate.unfit), default=None)
+
+
+def _installed(inputs: Inputs, candidate: Candidate, there: dict[str, str]) -> Installed | None:
+    row, branch = candidate.packages, candidate.branch
+    leading = fill(inputs, row.leading, branch)
+    version = there.get(leading, "")
+    if upstream_version(version).partition(".")[0] != branch.branch:
         return None
-    names = tuple(sorted(whole))
-    return Installed(names, versions.pop(), _flavour(facts, names), _origin(facts, names, mirror))
-
-
-def _flavour(facts: Facts, names: tuple[str, ...]) -> Flavour:
-    """By the names; Debian has the flavour in another package, and only the loaded module says it."""
-    others = (i.origin.removeprefix(PACKAGE) for i in facts.installs if i.what == "nvidia-driver")
-    if any(_OPEN.search(name) for name in (*names, *others)):
-        return "open"
-    return facts.nvidia.flavour or "proprietary"
-
-
-def _origin(facts: Facts, names: tuple[str, ...], mirror: str | None) -> DriverOrigin | None:
-    if any("-server" in name for name in names):
-        return "distribution"  # NVIDIA's repository has no such names
-    archives = [
-        facts.package_manager.installed_origins[n] for n in names if n in facts.package_manager.installed_origins
-    ]
-    if not archives:
+    archive = inputs.facts.package_manager.installed_origins.get(leading, "")
+    if archive and whose(inputs, archive) != row.origin:
         return None
-    return "nvidia" if any(is_nvidias(archive, mirror) for archive in archives) else "distribution"
-
-
-def is_nvidias(archive: str, mirror: str | None) -> bool:
-    """Whether an archive, as apt names it, is NVIDIA's repository or the user's mirror of it."""
-    return NVIDIA_HOST in archive or bool(mirror and archive.startswith(mirror))
+    names = tuple(fill(inputs, name, branch, upstream_version(version)) for name in row.packages)
+    built = {name for name in there if _DKMS.search(name)}
+    if not {name for name in names if _DKMS.search(name)} <= built or (row.module == "prebuilt" and built):
+        return None
+    modules = sum(name in there for name in kernel_packages(inputs, row, branch)) if row.module == "prebuilt" else 0
+    return Installed(candidate, tuple(name for name in names if name in there), version, modules)

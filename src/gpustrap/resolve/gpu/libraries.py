@@ -9,6 +9,7 @@ from gpustrap.catalog.schema_gpu import CudaToolkit
 from gpustrap.catalog.schema_gpu import Library as Row
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
+from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.gpu.boards import capability, counted
 from gpustrap.resolve.gpu.packages import installed, known_to_all, numbers, or_newer, upstream
 from gpustrap.resolve.gpu.stack import Stack
@@ -69,6 +70,7 @@ def _taken(stack: Stack, row: Row, packages: dict[str, str], lock: dict[str, str
     """``passed``: what newer rows lack; then no newer version will do, whatever the node knows."""
     inputs, ceiling = stack.inputs, bool(passed)
     title = TITLES[row.name]
+    repository = inputs.catalog.repository(inputs.distro.nvidia, inputs.facts.os.architecture)
     on_node = [v for v in known_to_all(inputs, packages) if _suits(v, row, ceiling=ceiling)]
     newest = on_node[0] if on_node else next(iter(packages.values()))
     if packages.keys() <= lock.keys():
@@ -86,7 +88,7 @@ def _taken(stack: Stack, row: Row, packages: dict[str, str], lock: dict[str, str
         value=version,
         reason=f"{limit}; {whence}",
         source=f"catalog: libraries, {row.name} {row.version} for CUDA {row.cuda_major}",
-        confidence=row.confidence,
+        confidence=confidence(row, repository),
         simulated=inputs.request.simulated,
     )
     lines = [*passed, f"Chosen: {title} {version}: {choice.reason} ({choice.source}: {row.source})."]

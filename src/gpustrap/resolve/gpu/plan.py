@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpustrap.model.lock import Choice
+from gpustrap.model.plan import Reasoning
 from gpustrap.resolve.gpu.boards import AMD, NodeGpu, counted, node_gpus
 from gpustrap.resolve.gpu.containers import plan_containers
 from gpustrap.resolve.gpu.cuda import plan_cuda
@@ -29,7 +30,10 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
         return {"gpus": _without(inputs)}
     driven = tuple(gpu for gpu in gpus if not gpu.set_aside)
     driver_part, driver = plan_driver(inputs, driven) if driven else (Part(), None)
-    parts = {"gpus": Part((_gpus(gpus),)), "nvidia_driver": driver_part}
+    found = _gpus(gpus)
+    # A refusal leaves no choices: what was decided before it is told in words.
+    said = () if driver else (Reasoning(item="gpus", sentences=(f"{found.value}, {found.reason} ({found.source})",)),)
+    parts = {"gpus": Part((found,), reasoning=said), "nvidia_driver": driver_part}
     if driver:
         stack = Stack(inputs, driven, driver)
         parts["nvidia_fabric_manager"] = plan_fabric(stack)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpustrap.catalog.schema_gpu import DriverBranch
 from gpustrap.catalog.schema_stack import DriverPackages
 from gpustrap.resolve.gpu.boards import NodeGpu
+from gpustrap.resolve.gpu.candidates import Candidate
 from gpustrap.resolve.parts import Inputs
 
 
@@ -27,6 +28,23 @@ class Driver:
     version: str
     package_version: str
     kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """A driver that is not to be replaced: the lock's, or the node's own.
+
+    Attributes:
+        candidate: What it is.
+        version: Of its packages; empty where it is to be upgraded.
+        names: Its packages as they are locked or there; empty where it is to be upgraded.
+        locked: The lock has it.
+    """
+
+    candidate: Candidate
+    version: str
+    names: tuple[str, ...]
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,18 @@ class Fit:
     against: str
 
     @property
-    def rank(self) -> tuple[object, ...]:
-        """More is better: newest, then CUDA that the driver knows, then newest CUDA, then fewest constraints."""
+    def doubted(self) -> bool:
+        """Whether a GPU has only its PTX, of which somebody reported that it fails."""
+        return bool(self.translated and self.row.ptx_fails)
+
+    def rank(self, policy: str) -> tuple[object, ...]:
+        """More is better: newest and CUDA that the driver knows, this one first where policy is stable.
+
+        Then the newest CUDA, then fewest constraints.
+        """
         row = self.row
-        return numbers(row.version), self.native, numbers(row.cuda), -len(row.constraints)
+        first = (numbers(row.version), self.native) if policy == "latest" else (self.native, numbers(row.version))
+        return *first, numbers(row.cuda), -len(row.constraints)
 
 
 def wheel_fits(stack: Stack, framework: str, gpus: tuple[NodeGpu, ...] | None = None) -> tuple[Fit, ...]:
@@ -50,7 +58,7 @@ def wheel_fits(stack: Stack, framework: str, gpus: tuple[NodeGpu, ...] | None = 
     rows = (r for r in stack.inputs.catalog.wheels if r.framework == framework and machine in r.compute)
     wanted = tuple((gpu, frozenset(gpu.compute_capabilities)) for gpu in (stack.gpus if gpus is None else gpus))
     judged = (_fit(stack, row, wanted) for row in rows)
-    return tuple(sorted(judged, key=lambda fit: fit.rank, reverse=True))
+    return tuple(sorted(judged, key=lambda fit: fit.rank(stack.inputs.request.policy), reverse=True))
 
 
 def best(judged: tuple[Fit, ...]) -> Fit | None:

@@ -10,6 +10,7 @@ from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.preflight.binding import look_at_binding
 from gpustrap.resolve.preflight.bridges import look_at_bridges
+from gpustrap.resolve.preflight.components import look_at_components
 from gpustrap.resolve.preflight.container import look_at_container
 from gpustrap.resolve.preflight.disk import look_at_disk
 from gpustrap.resolve.preflight.driver_there import look_at_driver
@@ -28,6 +29,7 @@ MACHINE: tuple[Look, ...] = (
     look_at_binding,
     look_at_driver,
     look_at_repositories,
+    look_at_components,
     look_at_updates,
     look_at_kernel,
     look_at_secure_boot,

@@ -11,7 +11,6 @@ from gpustrap.resolve.preflight.view import Seen, View, size, warning
 BOOT = "/boot"
 PACKAGES = "/usr/"  # what is planned below comes in packages
 CACHES = ("/var/cache/apt/archives", "/var/cache/dnf")
-SPARE = 0.1  # of a file system: less free is slow on most, and the next update fails
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ def _room(view: View, disk: FilesystemFacts, need: Need) -> Iterator[Seen]:
     elif disk.inodes and need.files > disk.inodes_free:
         message = f"{disk.mount} has {disk.inodes_free} inodes free, and about {need.files} files are planned there"
         yield view.inputs.problem("disk-too-small", message, _remedy(view, disk), evidence=_evidence(disk, need))
-    elif disk.free - need.most < disk.size * SPARE:
+    elif disk.free - need.most < disk.size * view.inputs.catalog.preflight.spare.percent // 100:
         left = max(disk.free - need.most, 0)
         yield warning(
             "disk-nearly-full",

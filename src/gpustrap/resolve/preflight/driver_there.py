@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.model.facts import InstallFacts
-from gpustrap.resolve.gpu.installed import PACKAGE, upstream_version
+from gpustrap.resolve.gpu.candidates import all_candidates
+from gpustrap.resolve.gpu.installed import PACKAGE, installed_driver, upstream_version, whose
 from gpustrap.resolve.gpu.stack import Driver
-from gpustrap.resolve.preflight.repositories import whose
+from gpustrap.resolve.preflight.advice import tried, ways_to, words
 from gpustrap.resolve.preflight.view import Seen, View, is_driver_package, some, warning
 
 APART = frozenset({"nvidia-settings", "nvidia-prime"})  # have versions and sources of their own
@@ -75,7 +76,7 @@ def _other_origin(view: View, driver: Driver) -> Iterator[Seen]:
         if name in manager.packages
         and is_driver_package(name)
         and name not in APART
-        and whose(view, archive) != driver.packages.origin
+        and whose(view.inputs, archive) != driver.packages.origin
     }
     if not others:
         return
@@ -85,8 +86,26 @@ def _other_origin(view: View, driver: Driver) -> Iterator[Seen]:
         "driver",
         f"{some(others)}: not from {place}, where the planned driver is from",
         evidence="\n".join(f"{name} {manager.packages[name]} from {archive}" for name, archive in others.items()),
-        advice="they are replaced; to keep them, set gpustrap_driver_origin to where they are from",
+        advice="they are replaced" + (f"; to keep them, {keep}" if (keep := _keep_installed(view)) else ""),
     )
+
+
+def _keep_installed(view: View) -> str:
+    """What to ask for to keep the driver that is there, where that can be; else empty."""
+    there = installed_driver(view.inputs, all_candidates(view.inputs, view.driven))
+    if there is None or there.candidate.by not in {"", "request"}:
+        return ""
+    version, origin = upstream_version(there.package_version), there.candidate.packages.origin
+    ways = ways_to(there.candidate, "driver_origin")
+    return next((words(way) for way in ways if _is(view, tried(view, way), version, origin)), "")
+
+
+def _is(view: View, driver: Driver | None, version: str, origin: str = "") -> bool:
+    """Whether it is of that version, and no worse for Secure Boot than what is planned."""
+    if driver is None or driver.version != version or origin not in {"", driver.packages.origin}:
+        return False
+    planned = view.driver.packages.module if view.driver else ""
+    return driver.kept or driver.packages.module in {"prebuilt", planned}
 
 
 def _held(view: View, driver: Driver) -> Iterator[Seen]:
@@ -106,5 +125,17 @@ def _held(view: View, driver: Driver) -> Iterator[Seen]:
         "driver",
         f"{some(held)}: held by somebody, so that the planned {driver.version or driver.branch.branch} cannot come in",
         evidence="\n".join(f"{name} {manager.packages.get(name, '')}".strip() for name in held),
-        advice=f"on {view.name}: {release} {' '.join(held)}; or set gpustrap_driver_version to the held one",
+        advice=f"on {view.name}: {release} {' '.join(held)}"
+        + (f"; or {keep}" if (keep := _keep_held(view, held)) else ""),
     )
+
+
+def _keep_held(view: View, held: list[str]) -> str:
+    """What to ask for so that the held driver is the planned one, where that can be; else empty."""
+    packages = view.facts.package_manager.packages
+    versions = {upstream_version(packages.get(name, "")) for name in held} - {""}
+    if len(versions) != 1:
+        return ""
+    (version,) = versions
+    way: dict[str, str | None] = {"driver_version": version}
+    return words(way) if _is(view, tried(view, way), version) else ""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpustrap.catalog.schema_gpu import DriverBranch
-from gpustrap.resolve.gpu.candidates import all_candidates
-from gpustrap.resolve.gpu.kernel import kernel_flavour
+from gpustrap.resolve.gpu.candidates import all_candidates, kernel_packages
+from gpustrap.resolve.gpu.driver_refusal import preference
+from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour, release, served_kernel
 from gpustrap.resolve.gpu.stack import Driver
+from gpustrap.resolve.preflight.advice import to_prebuilt, tried, ways_to, words
 from gpustrap.resolve.preflight.view import Seen, View, some, warning
+
+# How uname -r ends on Proxmox VE.
+PROXMOX = "-pve"
 
 
 def look_at_kernel(view: View) -> Iterator[Seen]:
-    """Modules that a distribution builds for its own kernels need no look at those."""
+    """Modules that a distribution builds for its own kernels need a look at which of those only."""
     driver = view.driver
     if driver is None:
         return
@@ -28,15 +32,12 @@ def look_at_kernel(view: View) -> Iterator[Seen]:
     if driver.packages.module == "dkms":
         yield from _too_new(view, driver)
         yield from _without_headers(view)
-
-
-def _release(kernel: str) -> tuple[int, ...]:
-    """Every number in it: 6.8.0-117-generic is later than 6.8.0-40-generic."""
-    return tuple(int(number) for number in re.findall(r"\d{1,9}", kernel))
+    else:
+        yield from _not_served(view, driver)
 
 
 def _runs_on(branch: DriverBranch, kernel: str) -> bool:
-    return not branch.kernel_before or _release(kernel)[:2] < _release(branch.kernel_before)
+    return not branch.kernel_before or release(kernel)[:2] < release(branch.kernel_before)
 
 
 def _too_new(view: View, driver: Driver) -> Iterator[Seen]:
@@ -65,7 +66,7 @@ def _refused(view: View, branch: DriverBranch) -> Seen:
     first = branch.kernel_before
     message = f"kernel {kernel.running} runs, and branch {branch.branch} is not known to build for {first} or later"
     fitting = [k for k in kernel.installed if _runs_on(branch, k)]
-    older = max(fitting, key=_release, default="")
+    older = max(fitting, key=release, default="")
     ways = [f"boot {older}, which is installed" if older else f"boot a kernel before {branch.kernel_before}"]
     ways += _other_drivers(view, branch)
     remedy = "; or ".join(ways)
@@ -73,35 +74,93 @@ def _refused(view: View, branch: DriverBranch) -> Seen:
 
 
 def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
-    """What GPUs and machine allow besides: prebuilt modules, or the newest branch that knows the kernel."""
+    """What GPUs and machine allow besides: prebuilt modules, or another branch that knows the kernel."""
     running = view.facts.kernel.running
-    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
-    found = []
-    if any(c.packages.module == "prebuilt" for c in others):
-        found.append("set gpustrap_driver_origin: distribution, whose modules are built for its kernels")
-    later = [int(c.branch.branch) for c in others if c.branch.branch != branch.branch and _runs_on(c.branch, running)]
-    if later:
-        found.append(f'set gpustrap_driver_branch: "{max(later)}"')
+    prebuilt = to_prebuilt(view)
+    found = [f"{prebuilt}, whose modules are built for its kernels"] if prebuilt else []
+    others = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.branch.branch != branch.branch]
+    later = [c for c in others if _runs_on(c.branch, running)]
+    for candidate in sorted(later, key=preference, reverse=True):
+        for way in ways_to(candidate, "driver_branch"):
+            driver = tried(view, way)
+            if driver and _runs_on(driver.branch, running):
+                return [*found, words(way)]
     return found
 
 
 def _without_headers(view: View) -> Iterator[Seen]:
     """Headers of exactly the running kernel; an archive drops those of kernels that it no longer has."""
-    kernel, manager = view.facts.kernel, view.facts.package_manager
+    kernel, manager, distro = view.facts.kernel, view.facts.package_manager, view.inputs.distro
     package = f"linux-headers-{kernel.running}"
     there = kernel.running in kernel.headers or package in manager.packages or package in manager.candidates
-    if view.builds is None or there or not manager.candidates or manager.kind != "apt":
+    if view.builds is None:
         return
-    newer = [k for k in kernel.headers if k in kernel.installed and _release(k) > _release(kernel.running)]
-    flavour = kernel_flavour(kernel.running, view.inputs.distro)
+    if there or not manager.candidates or manager.kind != "apt":
+        if is_foreign(kernel.running, distro):
+            yield _foreign(view)
+        return
+    newer = [k for k in kernel.headers if k in kernel.installed and release(k) > release(kernel.running)]
+    flavour = kernel_flavour(kernel.running, distro)
     if newer:
-        first = "sudo systemctl reboot, into " + max(newer, key=_release)
+        first = "sudo systemctl reboot, into " + max(newer, key=release)
     elif flavour:
-        packages = f"linux-image-{flavour} linux-headers-{flavour}"
-        first = f"sudo apt-get update && sudo apt-get install {packages} && sudo systemctl reboot"
+        first = _newest(f"linux-image-{flavour} linux-headers-{flavour}")
+    elif kernel.running.endswith(PROXMOX):
+        theirs = f"proxmox-headers-{kernel.running} (pve-headers-{kernel.running} before Proxmox VE 8)"
+        first = f"sudo apt-get install {theirs}, or {_own_kernel(view)}"
     else:
-        first = "boot a kernel of the distribution"
+        first = f"install its headers from where that kernel is from, or {_own_kernel(view)}"
     message = f"the headers of the running kernel {kernel.running} cannot be had, so that DKMS cannot build for it"
     remedy = f"on {view.name}: {first}; then gpustrap plan {view.name}"
     evidence = f"apt on the node does not know {package}\nkernels with headers: {some(kernel.headers) or 'none'}"
     yield view.inputs.problem("headers-missing", message, remedy, evidence=evidence)
+
+
+def _newest(packages: str) -> str:
+    return f"sudo apt-get update && sudo apt-get install {packages} && sudo systemctl reboot"
+
+
+def _own_kernel(view: View) -> str:
+    """The way out of a kernel that is none of the distribution's."""
+    distro = view.inputs.distro
+    own = [k for k in view.facts.kernel.installed if kernel_flavour(k, distro)]
+    return f"boot {max(own, key=release)}, which is installed" if own else f"boot a kernel of {distro.name}"
+
+
+def _foreign(view: View) -> Seen:
+    """There is no metapackage that brings headers with each new version of it."""
+    running, distro = view.facts.kernel.running, view.inputs.distro
+    brought = "install its headers with each new version of it"
+    if running.endswith(PROXMOX):
+        brought = "sudo apt-get install proxmox-default-headers (pve-headers before Proxmox VE 8), which follows it"
+    return warning(
+        "kernel-foreign",
+        "kernel",
+        f"{running} is none of {distro.name}'s: its next version has no driver until its headers are there, too",
+        evidence=f"uname -r: {running}\nflavours of {distro.name}: {some(distro.kernel_flavours)}",
+        advice=f"{brought}; or {_own_kernel(view)}",
+    )
+
+
+def _not_served(view: View, driver: Driver) -> Iterator[Seen]:
+    """An archive has prebuilt modules at the driver's version for the newest kernel of a flavour only."""
+    kernel, manager, distro = view.facts.kernel, view.facts.package_manager, view.inputs.distro
+    if driver.kept and view.facts.nvidia.module:
+        return
+    flavour = kernel_flavour(kernel.running, distro)
+    for name in kernel_packages(view.inputs, driver.packages, driver.branch):
+        version = (manager.packages.get(name) if driver.kept else None) or manager.candidates.get(name, "")
+        exact = name.removesuffix(flavour) + kernel.running
+        known = exact in manager.packages or exact in manager.candidates
+        served = served_kernel(version, flavour, distro)
+        if not version or (served == kernel.running if served else known):
+            continue
+        update = f"on {view.name}: {_newest(f'linux-image-{flavour}')}; then gpustrap plan {view.name}"
+        yield warning(
+            "kernel-not-served",
+            "kernel",
+            f"{kernel.running} runs, and the prebuilt modules are for {served or f'the newest {flavour} kernel'}: "
+            "the GPUs work only after a reboot into that one",
+            evidence=f"{name} {version}" + ("" if known else f"\napt on the node does not know {exact}"),
+            advice=f"sudo systemctl reboot, into {served}" if served in kernel.installed else update,
+        )

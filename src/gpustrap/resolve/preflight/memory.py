@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from gpustrap.resolve.preflight.view import GIB, Seen, View, size, warning
 
-# Firmware and kernel keep some of the memory that was bought: MemTotal is what is left.
-KEPT = 0.1
-
 
 def look_at_memory(view: View) -> Iterator[Seen]:
-    """A model is read through main memory, so a node should have as much of it as its GPUs."""
+    """A model is read through main memory, so a node should have as much of it as its GPUs.
+
+    Firmware and kernel keep some of the memory that was bought: MemTotal is what is left.
+    """
     total = view.facts.memory.total
     vram = int(sum(gpu.vram_gib for gpu in view.driven) * GIB)
-    if not total or total >= vram * (1 - KEPT):
+    reserved = view.inputs.catalog.preflight.reserved
+    if not total or total >= vram * (100 - reserved.percent) // 100:
         return
     of_each = "\n".join(f"{gpu.label}: {gpu.vram_gib:g} GiB ({gpu.row})" for gpu in view.driven)
     yield warning(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustrap.resolve.gpu.boards import NodeGpu
-from gpustrap.resolve.preflight.view import Seen, View, called, size, warning
+from gpustrap.resolve.gpu.boards import NodeGpu, in_virtual_machine
+from gpustrap.resolve.preflight.view import Seen, View, called, note, size, warning
 
 FIRMWARE = "in the firmware switch Above 4G Decoding and Resizable BAR on, and CSM off"
 
@@ -51,14 +51,16 @@ def _narrow(view: View) -> Iterator[Seen]:
     lanes = {(gpu.pci.link_width or 0, expected_lanes(view, gpu)) for gpu in narrow}
     asked = view.inputs.request.pcie_width
     have, want = lanes.pop() if len(lanes) == 1 else (0, 0)
-    yield warning(
-        "pcie-narrow",
-        called(narrow),
-        f"on {have} of {want} PCIe lanes" if have else "on fewer PCIe lanes than they have",
-        evidence="\n".join(
-            f"{g.label}: x{g.pci.link_width}, expected x{expected_lanes(view, g)} "
-            f"({'gpustrap_pcie_width' if asked else g.row})"
-            for g in narrow
-        ),
-        advice="check seat, riser and the firmware's bifurcation; if the slot has no more, set gpustrap_pcie_width",
+    message = f"on {have} of {want} PCIe lanes" if have else "on fewer PCIe lanes than they have"
+    evidence = "\n".join(
+        f"{g.label}: x{g.pci.link_width}, expected x{expected_lanes(view, g)} "
+        f"({'gpustrap_pcie_width' if asked else g.row})"
+        for g in narrow
     )
+    if in_virtual_machine(view.facts) and not asked:
+        message += ", as a virtual machine is shown them: clouds give some cards eight"
+        advice = "set gpustrap_pcie_width to what its host gives; if that is more, ask whoever runs the host"
+        yield note("pcie-narrow", called(narrow), message, evidence=evidence, advice=advice)
+        return
+    advice = "check seat, riser and the firmware's bifurcation; if the slot has no more, set gpustrap_pcie_width"
+    yield warning("pcie-narrow", called(narrow), message, evidence=evidence, advice=advice)

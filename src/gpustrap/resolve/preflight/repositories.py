@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpustrap.resolve.gpu.installed import is_nvidias
+from gpustrap.resolve.gpu.installed import whose
 from gpustrap.resolve.preflight.view import Seen, View, warning
 
 CUDA_REPOSITORY = re.compile(r"/compute/cuda/repos/([a-z]+\d+)/")
-
-
-def whose(view: View, archive: str) -> str:
-    """``nvidia``, ``distribution``, or the name of another repository with drivers."""
-    for row in view.inputs.catalog.preflight.driver_repositories:
-        if row.in_uri in archive:
-            return row.name
-    return "nvidia" if is_nvidias(archive, view.inputs.request.nvidia_repository) else "distribution"
 
 
 def look_at_repositories(view: View) -> Iterator[Seen]:
@@ -24,7 +16,7 @@ def look_at_repositories(view: View) -> Iterator[Seen]:
     refresh = view.words("sudo apt-get update", "sudo dnf makecache")
     others: dict[tuple[str, str], list[str]] = {}
     for source in view.facts.package_manager.sources:
-        owner = whose(view, source.uri)
+        owner = whose(view.inputs, source.uri)
         line = f"{source.file}: {source.uri} {source.suite}".rstrip()
         if not source.enabled:
             continue

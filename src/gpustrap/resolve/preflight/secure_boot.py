@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustrap.resolve.gpu.candidates import all_candidates
+from gpustrap.resolve.gpu.elsewhere import other_distros
+from gpustrap.resolve.gpu.kernel import is_foreign
 from gpustrap.resolve.gpu.stack import Driver
+from gpustrap.resolve.preflight.advice import to_prebuilt
 from gpustrap.resolve.preflight.view import Seen, View, note, warning
 
 MOK = "set gpustrap_driver_mok: true, and have a person enrol the node's key once at its console"
@@ -54,12 +57,22 @@ def _key_enrolled(view: View) -> bool:
 
 
 def _refused(view: View, driver: Driver, evidence: str) -> Seen:
-    """The three ways out; where the distribution has no signed modules, the first is another distribution."""
-    others = [c for c in all_candidates(view.inputs, view.driven) if c.by in {"", "request"}]
-    signed = [int(c.branch.branch) for c in others if c.packages.module == "prebuilt"]
-    first = "install a distribution that signs modules itself, as Ubuntu does"
-    if signed:
-        first = f'set gpustrap_driver_origin: distribution (branch "{max(signed)}" has signed modules)'
+    """The ways out; signed modules are the first, here or on another distribution, where there are some."""
+    ways = [*_signed_modules(view), MOK, "switch Secure Boot off in the firmware"]
     message = "Secure Boot is on, and modules that DKMS builds on the node would be refused by the kernel"
-    remedy = f"one of: {first}; {MOK}; switch Secure Boot off in the firmware"
+    remedy = f"one of: {'; '.join(ways)}"
     return view.inputs.problem("secure-boot-dkms", message, remedy, evidence=f"{evidence}\n{driver.packages.row}")
+
+
+def _signed_modules(view: View) -> list[str]:
+    """By another kernel, by another request, or by another distribution; none where nobody signs any for these GPUs."""
+    inputs = view.inputs
+    prebuilt = [c for c in all_candidates(inputs, view.driven) if c.packages.module == "prebuilt"]
+    foreign = is_foreign(view.facts.kernel.running, inputs.distro)
+    if foreign and any(c.by not in {"gpus", "fabric"} for c in prebuilt):
+        return [f"boot a kernel of {inputs.distro.name}, which has signed modules for its own kernels"]
+    here = to_prebuilt(view)
+    if here:
+        return [f"{here}, which has signed modules"]
+    elsewhere = " or ".join(other_distros(inputs, view.driven, "prebuilt"))
+    return [f"install a distribution that signs modules itself: {elsewhere}"] if elsewhere else []

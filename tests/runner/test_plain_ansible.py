@@ -129,6 +129,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         else:
             assert isinstance(plan.lock, NodeLock), plan.problems
             entries[name] = plan.lock
+    hosts["bare"]["driver_branch"] = "580"  # without the prefix: nobody reads it
     (site.root / "wrong" / "hosts.yml").write_text(WRONG)
     (site.root / "hosts.yml").write_text(yaml.dump({"all": {"hosts": hosts}}, Dumper=_Dumper))
     write_lock(site, Lock(tool="t", catalog="c", nodes=entries))
@@ -194,10 +195,16 @@ def test_everything_wrong_is_said_at_once_in_the_words_of_the_inventory(made: tu
         "wrong/hosts.yml:2: gpustrap_docker_users must be a list; it is 'ann'",
         "docker_users belongs to a role: it comes from the plan, not from the inventory",
         "gpustrap_timezone uses a variable that is not set",
-        "Next: correct gpustrap_docker_users in wrong/hosts.yml",
+        "Next: write gpustrap_docker_users: [ann] in wrong/hosts.yml",
     ):
         assert words in said
     assert "Traceback" not in said
+
+
+def test_a_variable_without_the_prefix_is_told(made: tuple[Path, str]) -> None:
+    _root, said = made
+    flat = " ".join(said.split())  # Ansible breaks the lines of its warnings
+    assert "gpustrap does not read driver_branch; its own variable is gpustrap_driver_branch" in flat
 
 
 def test_without_gpustrap_ansible_says_what_to_install(made: tuple[Path, str], tmp_path: Path) -> None:
