@@ -20,33 +20,10 @@ REPOSITORIES = nvidia_data.repositories()
 ARCHIVE = {"infiniband-diags"}
 
 UNREAD_620 = "no exact version of 620 was read anywhere, so the stand-in has none; the catalog's rows are recalled"
-REVISION = "mistake of the catalog: 615.71.09 was read with revision 2 here, its template says 1"
 KNOWN = {
     **{f"{name} open 620: no such branch": UNREAD_620 for name in REPOSITORIES},
     "debian13 open 580: no such branch": "NVIDIA/cuda-repo-management#38: not there; the catalog's row is recalled",
     "debian13 proprietary 580: no such branch": "as open 580",
-    **{
-        f"{name} open 615: no {package}={version}": REVISION
-        for name, version in (
-            ("ubuntu2204", "615.71.09-1ubuntu1"),
-            ("ubuntu2604", "615.71.09-1ubuntu1"),
-            ("debian13", "615.71.09-1"),
-        )
-        for package in (
-            *(
-                ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
-                if name == "debian13"
-                else ("libnvidia-compute", "libnvidia-decode", "nvidia-dkms-open", "nvidia-persistenced")
-            ),
-            "libnvidia-nscq",
-            "nvidia-fabricmanager",
-            "nvidia-imex",
-        )
-    },
-    **{
-        f"{name} toolkit 13.1: newest is 13.1.2, not 13.1.1": "the catalog read an older one; both are there"
-        for name in ("debian13", "ubuntu2204", "ubuntu2404")
-    },
 }
 
 

@@ -89,7 +89,7 @@ def up(
     names = ("lab", "name", "os", "address", "user", "host_key_fingerprint")
     emit([{name: getattr(node, name) for name in names} for node in started], table, form)
     if gpus:
-        stderr.print(clean(f"GPUs {gpus}: simulated. What rests on them says nothing about real hardware."))
+        stderr.print(visible(f"GPUs {gpus}: simulated. What rests on them says nothing about real hardware."))
     which = "" if lab == "lab" else f" --lab {lab}"
     where = f" --site {site}" if site else ""
     stderr.print(
