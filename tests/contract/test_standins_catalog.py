@@ -110,11 +110,12 @@ def test_every_name_and_version_of_the_catalog_is_there() -> None:
 
 
 def test_a_wrong_name_is_found() -> None:
-    row = next(r for r in nvidia_rows() if r.repository == "ubuntu2404" and r.branches == ("595", "610"))
+    rows = (r for r in nvidia_rows() if (r.repository, r.flavour) == ("ubuntu2404", "open"))
+    row = next(r for r in rows if r.branches == ("595", "610"))
     wrong = row.model_copy(update={"packages": ("nvidia-open-{branch}",), "leading": "nvidia-open-{branch}"})
     assert set(driver_differences(wrong)) == {
-        "ubuntu2404 proprietary 595: no package nvidia-open-595",
-        "ubuntu2404 proprietary 610: no package nvidia-open-610",
+        "ubuntu2404 open 595: no package nvidia-open-595",
+        "ubuntu2404 open 610: no package nvidia-open-610",
     }
 
 
