@@ -49,7 +49,10 @@ def up(
     started = laboratory.up(specs, progress)
     if site is not None:
         everyone = laboratory.nodes()
-        inventory.write(site, everyone, laboratory.standins(progress) if standins else None)
+        served = laboratory.standins(progress) if standins else None
+        if gpus and served is None:
+            served = {}  # nothing is served, and yet what is planned for these nodes is simulated
+        inventory.write(site, everyone, served)
         laboratory.remember_site(site.root)
     return started
 

@@ -30,7 +30,7 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
         return {"gpus": _without(inputs)}
     driven = tuple(gpu for gpu in gpus if not gpu.set_aside)
     driver_part, driver = plan_driver(inputs, driven) if driven else (Part(), None)
-    found = _gpus(gpus)
+    found = _gpus(inputs, gpus)
     # A refusal leaves no choices: what was decided before it is told in words.
     said = () if driver else (Reasoning(item="gpus", sentences=(f"{found.value}, {found.reason} ({found.source})",)),)
     parts = {"gpus": Part((found,), reasoning=said), "nvidia_driver": driver_part}
@@ -60,7 +60,7 @@ def _without(inputs: Inputs) -> Part:
     return Part((choice,))
 
 
-def _gpus(gpus: tuple[NodeGpu, ...]) -> Choice:
+def _gpus(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> Choice:
     rows = tuple(dict.fromkeys(gpu.row for gpu in gpus))
     return Choice(
         item="gpus",
@@ -68,4 +68,5 @@ def _gpus(gpus: tuple[NodeGpu, ...]) -> Choice:
         reason="by their PCI ids",
         source="; ".join(rows),
         confidence="recalled" if any(gpu.recalled for gpu in gpus) else "verified",
+        simulated=inputs.request.simulated,
     )
