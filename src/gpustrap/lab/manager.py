@@ -152,7 +152,7 @@ class Lab:
                 if spec.gpus:
                     gpu_node.ready(self.gpus(spec.name), self.name, spec.name, spec.gpus, known=spec.name in known)
             taken = {status.address for status in known.values()}
-            free = (str(host) for host in list(subnet.hosts())[network.FIRST_NODE - 1 :] if str(host) not in taken)
+            free = network.free_addresses(subnet, taken, self.directory / "last-address")
             for spec in specs:
                 self._run(spec, sources[spec], known.get(spec.name), free, progress)
         return _each(lambda spec: self.wait(spec.name, progress), specs)

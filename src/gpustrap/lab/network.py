@@ -7,9 +7,10 @@ import ipaddress
 import json
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from gpustrap.lab import state
 from gpustrap.lab.engine import LABEL_LAB, Engine, EngineError, refusal
 
 # 10.128.0.0/10 is far from the 172.16/12 and 192.168/16 that docker, home routers and libvirt take.
@@ -72,6 +73,26 @@ def find(engine: Engine, lab: str) -> ipaddress.IPv4Network | None:
     """The subnet of the lab's bridge, if it has one."""
     found = engine.list("network", f"name=^{name(lab)}$")
     return ipaddress.IPv4Network(found[0]["subnets"][0]["subnet"]) if found else None
+
+
+def free_addresses(subnet: ipaddress.IPv4Network, taken: Collection[str], last: Path) -> Iterator[str]:
+    """Addresses that no node has, in turn: one that a removed node had comes again only when all others were used.
+
+    Until then neighbour tables still name the removed node's interface, and an engine under load may not have taken it
+    off the bridge yet: connections to a new node of the same address time out.
+
+    Args:
+        subnet: The lab's.
+        taken: What nodes have.
+        last: A file with the address that was given last; written with each one.
+    """
+    hosts = [str(host) for host in subnet.hosts()][FIRST_NODE - 1 :]
+    before = last.read_text(encoding="ascii").strip() if last.exists() else ""
+    start = hosts.index(before) + 1 if before in hosts else 0
+    for address in (*hosts[start:], *hosts[:start]):
+        if address not in taken:
+            state.write(last, address)
+            yield address
 
 
 def listens(address: str, port: int) -> bool:

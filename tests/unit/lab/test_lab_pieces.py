@@ -201,3 +201,13 @@ def test_a_file_of_the_users_with_our_name_is_neither_replaced_nor_removed(node:
     assert caught.value.problems[0].code == "lab-file-is-yours"
     inventory.remove(site)
     assert path.read_text() == "mine"
+
+
+def test_an_address_comes_again_only_when_all_others_were_used(tmp_path: Path) -> None:
+    """A new node at a removed one's address could not be reached for a while."""
+    subnet, last = ipaddress.IPv4Network("10.1.2.0/28"), tmp_path / "last-address"
+    first = next(network.free_addresses(subnet, (), last))
+    later = [next(network.free_addresses(subnet, ("10.1.2.12",), last)) for _ in range(4)]
+    assert (first, later) == ("10.1.2.10", ["10.1.2.11", "10.1.2.13", "10.1.2.14", "10.1.2.10"])
+    both = network.free_addresses(subnet, (), last)
+    assert [next(both), next(both)] == ["10.1.2.11", "10.1.2.12"]
