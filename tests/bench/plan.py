@@ -56,9 +56,9 @@ def shares(directory: Path) -> str:
     """One line: what reading and resolving take of a node, and how the plans ended."""
     catalog = load_catalog()
     start = time.process_time()
-    recorded, _ = read_facts_files([str(directory)], io.BytesIO())
+    recorded, _ = read_facts_files([str(directory)], io.BytesIO(), catalog)
     read = time.process_time()
-    plans = [decide(name, facts, Request(), catalog) for name, facts in recorded.items()]
+    plans = [decide(name, found.facts, Request(), catalog) for name, found in recorded.items()]
     resolved = time.process_time()
     planned = sum(p.lock is not None for p in plans)
     reading, resolving = (1000 * (b - a) / len(plans) for a, b in ((start, read), (read, resolved)))
