@@ -19,7 +19,8 @@ class Repository(Row):
     Attributes:
         name: How other rows name it: ``ubuntu2404``, ``container-toolkit``, ``debian-archive``, ``ubuntu-archive``.
         architecture: ``uname -m`` it is for; empty for all.
-        base: Its host and first path, which a mirror replaces; a URL without a trailing slash.
+        base: Its host and first path, which a mirror replaces; a URL without a trailing slash. Empty where the node has
+            it already, at a mirror of its own.
         path: The rest, a template over the distribution's ``id``, ``version_id``, ``codename``.
         suite: Of apt; ``/`` for a flat repository.
         components: Of apt.

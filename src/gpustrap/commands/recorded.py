@@ -44,7 +44,7 @@ EXAMPLES: Mapping[str, object] = {
     "filesystems.mount": "/",
     "package_manager": {"kind": "apt"},
     "package_manager.sources.file": "/etc/apt/sources.list",
-    "package_manager.sources.uri": "https://deb.debian.org/debian",
+    "package_manager.sources.uri": "https://mirror.example/debian",
     "package_manager.sources.suite": "trixie",
     "package_manager.locks.path": "/var/lib/dpkg/lock",
     "package_manager.locks.pid": 1234,

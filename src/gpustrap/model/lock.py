@@ -30,7 +30,7 @@ class LockedRepository(Frozen):
     """
 
     name: str
-    uri: str
+    uri: str = Field("", description="empty: the archive in the node's own sources")
     fingerprints: tuple[str, ...] = Field((), description="primary keys it must be signed with; empty: the system's")
     sha256: str = Field("", description="of the keyring package or key file, where it is pinned")
     retention: Literal["kept", "superseded"]
