@@ -75,3 +75,22 @@ def test_deb822_both_lists_long():
     assert "Suites: bookworm trixie" in first
     assert f"URIs: {URI}\n" in second
     assert "Suites: bookworm\n" in second
+
+
+TOOLKIT = "https://nvidia.github.io/libnvidia-container/stable/deb/amd64"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "deb [signed-by=/k.gpg] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /",
+        "deb https://nvidia.github.io/libnvidia-container/stable/deb/amd64/ /",
+    ],
+)
+def test_signed_by_conflict_of_nvidias_own_list(line):
+    """A second entry of it with another key file would stop apt altogether, however it spells the architecture."""
+    assert switch_off(line + "\n", False, TOOLKIT, "/") == f"# replaced by gpustrap: {line}\n"
+    stanza = f"Types: deb\nURIs: {line.split()[-2]}\nSuites: /\n"
+    assert "Enabled: no" in switch_off(stanza, True, TOOLKIT, "/")
+    other = "deb https://nvidia.github.io/libnvidia-container/experimental/deb/$(ARCH) /\n"
+    assert switch_off(other, False, TOOLKIT, "/") == other

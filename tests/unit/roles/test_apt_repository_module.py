@@ -55,6 +55,13 @@ def test_repository_key_entry_and_pins(repository):
     assert not repository(key_url="file:///gone")["changed"]
 
 
+def test_repository_that_is_flat_has_no_components(repository):
+    repository(suite="/", components=[])
+    source = (repository.apt / "sources.list.d/gpustrap-docker.sources").read_text()
+    assert "Suites: /\nArchitectures: amd64\n" in source
+    assert "Components" not in source
+
+
 def test_repository_replaces_another_entry_with_a_backup(repository):
     old = repository.apt / "sources.list.d/docker.list"
     old.write_text(OLD_LINE)

@@ -22,6 +22,14 @@ def normal(uri: str) -> str:
     return "//{0}{1}{2}".format(parts.hostname, port, parts.path.rstrip("/"))
 
 
+def same(entry: str, uri: str) -> bool:
+    """Whether an entry's URI is that repository. apt puts a name for ``$(ARCH)``, as NVIDIA's own entries have it."""
+    if "$(ARCH)" not in entry:
+        return normal(entry) == uri
+    pattern = re.escape(normal(entry)).replace(re.escape("$(ARCH)"), "[a-z0-9-]+")
+    return re.match(pattern + "$", uri) is not None
+
+
 def switch_off(text: str, deb822: bool, uri: str, suite: str) -> str:
     """The text of a sources file without the entries of that repository and suite; unchanged text if there are none."""
     wanted = (normal(uri), suite.rstrip("/"))
@@ -32,7 +40,7 @@ def _one_line(text: str, wanted: tuple[Any, ...]) -> str:
     lines = text.splitlines(True)
     for number, line in enumerate(lines):
         found = ONE_LINE.match(line)
-        if found and (normal(found.group(2)), found.group(3).rstrip("/")) == wanted:
+        if found and same(found.group(2), wanted[0]) and found.group(3).rstrip("/") == wanted[1]:
             lines[number] = NOTE + line.lstrip()
     return "".join(lines)
 
@@ -49,16 +57,16 @@ def _stanza(stanza: str, wanted: tuple[Any, ...]) -> str:
     uris, suites = fields.get("uris", "").split(), fields.get("suites", "").split()
     if fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable", "without"):
         return stanza
-    if wanted[0] not in [normal(u) for u in uris] or wanted[1] not in [s.rstrip("/") for s in suites]:
+    if not any(same(u, wanted[0]) for u in uris) or wanted[1] not in [s.rstrip("/") for s in suites]:
         return stanza
     # Out of several, only ours goes; which of the two lists to shorten is open only if both are long.
     if len(suites) > 1 and len(uris) == 1:
         return _set_field(stanza, "Suites", " ".join(s for s in suites if s.rstrip("/") != wanted[1]))
     if len(uris) > 1 and len(suites) == 1:
-        return _set_field(stanza, "URIs", " ".join(u for u in uris if normal(u) != wanted[0]))
+        return _set_field(stanza, "URIs", " ".join(u for u in uris if not same(u, wanted[0])))
     if len(uris) > 1:
-        others = _set_field(stanza, "URIs", " ".join(u for u in uris if normal(u) != wanted[0]))
-        rest = _set_field(stanza, "URIs", " ".join(u for u in uris if normal(u) == wanted[0]))
+        others = _set_field(stanza, "URIs", " ".join(u for u in uris if not same(u, wanted[0])))
+        rest = _set_field(stanza, "URIs", " ".join(u for u in uris if same(u, wanted[0])))
         rest = _set_field(rest, "Suites", " ".join(s for s in suites if s.rstrip("/") != wanted[1]))
         return others.rstrip("\n") + "\n\n" + rest
     lines = [line for line in stanza.splitlines(True) if not line.lower().startswith("enabled:")]

@@ -24,7 +24,7 @@ description:
 options:
   name: {type: str, required: true, description: Short name; the files are called gpustrap-NAME.}
   uri: {type: str, required: true, description: Base URI.}
-  suite: {type: str, required: true, description: Suite.}
+  suite: {type: str, required: true, description: "Suite; C(/) for a flat repository, which has no components."}
   components: {type: list, elements: str, required: true, description: Components.}
   architectures: {type: list, elements: str, required: true, description: Architectures as dpkg names them.}
   key_url: {type: str, required: true, description: Where the key file is.}
@@ -131,11 +131,15 @@ def replace_others(module: AnsibleModule, ours: str, uri: str, suite: str) -> li
 
 def entry(given: dict[str, Any], key: str) -> str:
     """The deb822 stanza."""
-    return MANAGED + (
-        "Types: deb\nURIs: {0}\nSuites: {1}\nComponents: {2}\nArchitectures: {3}\nSigned-By: {4}\n".format(
-            given["uri"], given["suite"], " ".join(given["components"]), " ".join(given["architectures"]), key
-        )
-    )
+    fields = [
+        ("Types", "deb"),
+        ("URIs", given["uri"]),
+        ("Suites", given["suite"]),
+        ("Components", " ".join(given["components"])),  # a flat repository (suite /) has none
+        ("Architectures", " ".join(given["architectures"])),
+        ("Signed-By", key),
+    ]
+    return MANAGED + "".join("{0}: {1}\n".format(name, value) for name, value in fields if value)
 
 
 def preferences(given: dict[str, Any]) -> str:
