@@ -87,3 +87,18 @@ def test_repository_refused_key_changes_nothing(repository):
 def test_repository_check_mode_writes_nothing(repository):
     assert repository(check=True)["changed"]
     assert not (repository.apt / "keyrings").exists()
+
+
+def test_repository_of_several_roles_is_written_once_with_pins_of_each(repository):
+    written = repository(name="nvidia", pins="cuda-toolkit")["written"]
+    assert str(repository.apt / "preferences.d/gpustrap-cuda-toolkit") in written
+    other = repository(name="nvidia", pins="nvidia-driver", packages=[])
+    assert other["written"] == [str(repository.apt / "preferences.d/gpustrap-nvidia-driver")]
+    assert not repository(name="nvidia", pins="cuda-toolkit")["changed"]
+
+
+def test_repository_refuses_packages_but_for_those_allowed(repository):
+    repository(refused=["nvidia-*", "libnvidia-*"], allowed=["libnvidia-container*"])
+    allowed, refused = (repository.apt / "preferences.d/gpustrap-docker").read_text().split("\n\n")[-2:]
+    assert allowed == 'Package: libnvidia-container*\nPin: origin "example.org"\nPin-Priority: 100'
+    assert refused == 'Package: nvidia-* libnvidia-*\nPin: origin "example.org"\nPin-Priority: -1\n'

@@ -21,8 +21,9 @@ description:
   - Takes a key file only if it holds exactly the pinned primary keys. Entries of the same repository elsewhere in apt's
     sources are switched off, with a backup, because apt refuses to work when two of them differ in Signed-By. The named
     packages are pinned to their versions; nothing else is preferred from this repository.
+  - Roles that share a repository give it the same name, so that it is written once, and each its own C(pins).
 options:
-  name: {type: str, required: true, description: Short name; the files are called gpustrap-NAME.}
+  name: {type: str, required: true, description: The repository's short name; its files are called gpustrap-NAME.}
   uri: {type: str, required: true, description: Base URI.}
   suite: {type: str, required: true, description: "Suite; C(/) for a flat repository, which has no components."}
   components: {type: list, elements: str, required: true, description: Components.}
@@ -30,6 +31,9 @@ options:
   key_url: {type: str, required: true, description: Where the key file is.}
   key_fingerprints: {type: list, elements: str, required: true, description: The primary keys it must hold.}
   packages: {type: list, elements: dict, default: [], description: Packages to pin, each with name and version.}
+  pins: {type: str, description: "What the file of pins is called after; the repository, where left out."}
+  refused: {type: list, elements: str, default: [], description: "Packages (globs) never to be taken from it."}
+  allowed: {type: list, elements: str, default: [], description: "Packages (globs) that are not meant by refused."}
 author: gpustrap
 """
 EXAMPLES = r"""
@@ -58,7 +62,7 @@ def main() -> None:
     given = module.params
     key = "{0}/keyrings/gpustrap-{1}.gpg".format(APT, given["name"])
     source = "{0}/sources.list.d/gpustrap-{1}.sources".format(APT, given["name"])
-    pins = "{0}/preferences.d/gpustrap-{1}".format(APT, given["name"])
+    pins = "{0}/preferences.d/gpustrap-{1}".format(APT, given["pins"] or given["name"])
     changed = []
     if not key_is_there(key, given["key_fingerprints"]):
         changed.append(key)
@@ -90,6 +94,9 @@ def arguments() -> dict[str, Any]:
         "key_url": dict(text, no_log=False),
         "key_fingerprints": dict(texts, no_log=False),
         "packages": {"type": "list", "elements": "dict", "default": [], "options": package},
+        "pins": {"type": "str"},
+        "refused": {"type": "list", "elements": "str", "default": []},
+        "allowed": {"type": "list", "elements": "str", "default": []},
     }
 
 
@@ -143,11 +150,20 @@ def entry(given: dict[str, Any], key: str) -> str:
 
 
 def preferences(given: dict[str, Any]) -> str:
-    """Locked packages stay at their version; the rest of the repository is a last resort."""
-    pins = ['Package: *\nPin: origin "{0}"\nPin-Priority: 100\n'.format(urlsplit(given["uri"]).hostname or "")]
+    """Locked packages stay at their version; the rest of the repository is a last resort, or refused.
+
+    Of several entries that match a version by its package's name, apt takes the first.
+    """
+    here = 'Pin: origin "{0}"'.format(urlsplit(given["uri"]).hostname or "")
+    pins = ["Package: *\n{0}\nPin-Priority: 100\n".format(here)]
     pins.extend(
         "Package: {0}\nPin: version {1}\nPin-Priority: 990\n".format(one["name"], one["version"])
         for one in given["packages"]
+    )
+    pins.extend(
+        "Package: {0}\n{1}\nPin-Priority: {2}\n".format(" ".join(globs), here, priority)
+        for globs, priority in ((given["allowed"], 100), (given["refused"], -1))
+        if globs
     )
     return MANAGED + "\n".join(pins)
 
