@@ -27,6 +27,13 @@ class Form:
     example: str
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a person writes, where the type of the field does not tell all of it."""
+
+    words: str
+
+
 class Proxy(Frozen):
     """Proxies for package managers, docker and conda."""
 
@@ -43,6 +50,16 @@ def _as_text(value: object) -> object:
 def _yaml_off(value: object) -> object:
     """YAML reads an unquoted ``off`` as false; nobody can know that."""
     return "off" if value is False else value
+
+
+ANY = "any"
+
+
+def _by_repository(value: object) -> object:
+    """A list of keys is that of any repository."""
+    if isinstance(value, str):
+        raise ValueError("must be a list of fingerprints, or a mapping of such lists by the repository's name")
+    return {ANY: value} if isinstance(value, list | tuple) else value
 
 
 class Request(Frozen):
@@ -91,10 +108,19 @@ class Request(Frozen):
     nvidia_repository: str | None = Field(
         None, description="Base URL of a mirror of NVIDIA's CUDA repositories; unset takes NVIDIA's own"
     )
-    nvidia_key_fingerprints: tuple[str, ...] = Field(
-        (), description="Primary keys that mirror signs with; unset takes NVIDIA's own"
+    nvidia_key_fingerprints: Annotated[
+        dict[str, tuple[str, ...]], BeforeValidator(_by_repository), Written("list or mapping")
+    ] = Field(
+        default_factory=dict,
+        description="Primary keys that mirror signs with, or such a list for each repository; unset takes NVIDIA's own",
     )
     container_toolkit: bool = Field(True, description="Let docker's containers use the GPUs")
+    container_toolkit_repository: str | None = Field(
+        None, description="Base URL of a mirror of the NVIDIA Container Toolkit's repository; unset takes NVIDIA's own"
+    )
+    container_toolkit_key_fingerprints: tuple[str, ...] = Field(
+        (), description="Primary keys that mirror signs with; unset takes NVIDIA's own"
+    )
     frameworks: tuple[Literal["jax", "tensorflow", "torch", "vllm"], ...] = Field(
         ("torch",), description="Frameworks, each in a conda environment of its own"
     )

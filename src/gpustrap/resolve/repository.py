@@ -6,6 +6,7 @@ from typing import Any
 
 from gpustrap.catalog.schema_stack import Repository
 from gpustrap.model.lock import LockedRepository
+from gpustrap.model.request import ANY
 from gpustrap.resolve.parts import Inputs
 
 
@@ -44,7 +45,18 @@ def variables(inputs: Inputs, row: Repository) -> dict[str, Any]:
 
 def _mirror(inputs: Inputs, row: Repository) -> str:
     """NVIDIA's repositories are the ones a request can point elsewhere."""
-    return (inputs.request.nvidia_repository or "") if row.name == inputs.distro.nvidia else ""
+    request = inputs.request
+    own = {
+        inputs.distro.nvidia: request.nvidia_repository,
+        **dict.fromkeys(_toolkit(inputs), request.container_toolkit_repository),
+    }
+    return own.get(row.name) or ""
+
+
+def _toolkit(inputs: Inputs) -> tuple[str, str]:
+    """The names of the container toolkit's repositories."""
+    row = inputs.catalog.container_toolkit
+    return row.repository, row.rpm_repository
 
 
 def _base(inputs: Inputs, row: Repository) -> str:
@@ -56,5 +68,10 @@ def _uri(inputs: Inputs, row: Repository) -> str:
 
 
 def _fingerprints(inputs: Inputs, row: Repository) -> tuple[str, ...]:
-    own = inputs.request.nvidia_key_fingerprints if row.name == inputs.distro.nvidia else ()
-    return own or row.fingerprints
+    request = inputs.request
+    by_name = request.nvidia_key_fingerprints
+    own = {
+        inputs.distro.nvidia: by_name.get(inputs.distro.nvidia, by_name.get(ANY, ())),
+        **dict.fromkeys(_toolkit(inputs), request.container_toolkit_key_fingerprints),
+    }
+    return own.get(row.name) or row.fingerprints

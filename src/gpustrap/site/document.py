@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpustrap.content import content_root
-from gpustrap.model.request import Request
+from gpustrap.model.request import Request, Written
 
 GPU = ("policy", "gpu", "driver", "cuda", "cudnn", "nccl", "nvidia", "container_toolkit", "frameworks", "pcie_width")
 SECTIONS = {"docker": "docker", "conda": "conda"} | dict.fromkeys(GPU, "the GPU stack")
@@ -36,6 +36,11 @@ def kind(annotation: Any) -> str:  # noqa: ANN401 - any annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"mapping: {', '.join(annotation.model_fields)}"
     return {bool: "true or false", int: "number", str: "text"}.get(annotation, "mapping")
+
+
+def written(field: FieldInfo) -> str:
+    """What a person writes, in the field's own words where it has some."""
+    return next((m.words for m in field.metadata if isinstance(m, Written)), "") or kind(field.annotation)
 
 
 def default(field: FieldInfo) -> str:
@@ -71,7 +76,7 @@ def variables_page() -> str:
         lines.append("|---|---|---|---|")
         for name, field in _fields(heading):
             preset = f"`{default(field)}`" if default(field) else "unset"
-            lines.append(f"| `gpustrap_{name}` | {kind(field.annotation)} | {preset} | {field.description} |")
+            lines.append(f"| `gpustrap_{name}` | {written(field)} | {preset} | {field.description} |")
     return "\n".join(lines) + "\n"
 
 
