@@ -58,7 +58,8 @@ ANY = "any"
 def _by_repository(value: object) -> object:
     """A list of keys is that of any repository."""
     if isinstance(value, str):
-        raise ValueError("must be a list of fingerprints, or a mapping of such lists by the repository's name")
+        words = "must be a list of fingerprints, or a mapping of such lists by the repository's name"
+        raise ValueError(words)  # noqa: TRY004 - what pydantic reports
     return {ANY: value} if isinstance(value, list | tuple) else value
 
 
