@@ -105,6 +105,7 @@ class NvidiaFacts(FromNode):
         bound: PCI addresses the module drives, from /proc/driver/nvidia/gpus.
         nvml: PCI addresses that nvidia-smi lists; None where it is not there or gave no list.
         nvml_error: Its words where it failed or did not end in time.
+        simulated: The GPUs are the lab's; what rests on them says nothing about hardware.
     """
 
     module: str = ""
@@ -112,6 +113,7 @@ class NvidiaFacts(FromNode):
     bound: tuple[str, ...] = ()
     nvml: tuple[str, ...] | None = None
     nvml_error: str = ""
+    simulated: bool = False
 
 
 class SecureBootFacts(FromNode):

@@ -67,7 +67,8 @@ def gpus(facts: Facts) -> str:
     cards = Counter(_gpu(gpu, listed=gpu.address not in facts.missing_from_nvml) for gpu in facts.gpus)
     switches = len(facts.pci) - len(facts.gpus)
     parts = [f"{count} x {card}" if count > 1 else card for card, count in cards.items()]
-    return "; ".join(parts + [f"{switches} x NVSwitch"] * bool(switches)) or "none seen on PCI"
+    seen = "; ".join(parts + [f"{switches} x NVSwitch"] * bool(switches)) or "none seen on PCI"
+    return f"{seen} (simulated)" if facts.nvidia.simulated else seen
 
 
 def _gpu(gpu: PciFacts, *, listed: bool) -> str:

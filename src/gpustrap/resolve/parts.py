@@ -47,6 +47,11 @@ class Inputs:
         return Problem(code, f"node {self.name}", message, exit_code, evidence, remedy)
 
     @property
+    def simulated(self) -> bool:
+        """Whether what is decided about GPUs rests on the lab: on its repositories, or on GPUs that are not there."""
+        return self.request.simulated or self.facts.nvidia.simulated
+
+    @property
     def proxy(self) -> dict[str, Any]:
         """The proxies as roles take them: only what is set."""
         proxy = self.request.proxy.model_dump(mode="json", exclude_none=True)

@@ -56,7 +56,7 @@ def plan_containers(stack: Stack, docker: Part) -> Part:
         reason=f"{whence}; {mode.why}",
         source="catalog: containers, toolkit and cdi",
         confidence=confidence(row, repository, _cdi(stack)),
-        simulated=inputs.request.simulated,
+        simulated=inputs.simulated,
     )
     lines = (f"Version {version}: {whence} ({row.source}).", f"Mode {mode.name}: {mode.why}.")
     return Part(

@@ -1,6 +1,8 @@
-"""Decides the CUDA toolkit, and with it cuDNN and NCCL."""
+"""Decides the CUDA toolkits, and with the first of them cuDNN and NCCL."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from gpustrap.catalog.schema_stack import Repository
 from gpustrap.model.lock import Choice
@@ -22,7 +24,8 @@ def plan_cuda(stack: Stack) -> Part:
     inputs = stack.inputs
     wish = inputs.request.cuda_version
     if wish == "none":
-        return Part((Choice(item="cuda", value="none", reason="gpustrap_cuda_version is none", source="request"),))
+        none = Choice(item="cuda", value="none", reason="gpustrap_cuda_version is none", source="request")
+        return Part((none,), problems=words.alone(inputs))
     judged = fits(stack)
     repository = inputs.catalog.repository(inputs.distro.nvidia, inputs.facts.os.architecture)
     chosen = automatic(judged) if wish == "auto" else _one(judged, wish)
@@ -31,7 +34,7 @@ def plan_cuda(stack: Stack) -> Part:
     if chosen and repository:
         return _part(stack, judged, chosen, repository)
     if wish == "auto":
-        return words.without(stack, judged)
+        return replace(words.without(stack, judged), problems=words.alone(inputs))
     return Part(problems=(words.unfit(stack, judged, wish),))
 
 
@@ -49,9 +52,12 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
     inputs, toolkit = stack.inputs, chosen.toolkit
     name = toolkit_package(stack, toolkit)
     lock = locked_versions(inputs, "cuda", ROLE)
-    if name not in lock:
-        lock = {}  # of another toolkit: its libraries are built for that one
     version, whence = _version(stack, chosen, lock)
+    further = _further(stack, judged, chosen, lock)
+    if further.problems:
+        return further
+    if toolkit.version != inputs.kept(ROLE, "cuda_toolkit_version"):
+        lock = {}  # of another toolkit: its libraries are built for that one
     newest = automatic(judged)
     choice = Choice(
         item="cuda",
@@ -59,16 +65,16 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
         reason=f"{words.why(stack, chosen, newest)}; {name} {version}: {whence}",
         source=f"catalog: cuda, {toolkit.version}",
         confidence=confidence(toolkit, repository, unread=not chosen.read),
-        simulated=inputs.request.simulated,
+        simulated=inputs.simulated,
     )
     libraries = [plan_library(stack, item, toolkit, lock) for item in _wanted(inputs.request)]
-    packages = {name: version}
+    packages = {name: version, **(further.variables or {})}
     for library in libraries:
         packages |= library.packages
     prefix = inputs.catalog.cuda.prefix.format(version=toolkit.version)
     own_size = () if installed(inputs, (name,)) else (("/usr/local", toolkit.size),)
     return Part(
-        choices=(choice, *(library.choice for library in libraries)),
+        choices=(choice, *further.choices, *(library.choice for library in libraries)),
         variables={
             "cuda_toolkit_version": toolkit.version,
             "cuda_toolkit_packages": listed(packages),
@@ -78,11 +84,44 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
         },
         findings=(
             *words.findings(stack, chosen, name, prefix),
+            *further.findings,
             *(f for library in libraries for f in library.findings),
         ),
         reasoning=(words.explain(stack, judged, chosen, choice), *(library.reasoning for library in libraries)),
         repositories=(locked(inputs, repository),),
-        disk=(*own_size, *(size for library in libraries for size in library.disk)),
+        disk=(*own_size, *further.disk, *(size for library in libraries for size in library.disk)),
+    )
+
+
+def _further(stack: Stack, judged: tuple[Fit, ...], first: Fit, lock: dict[str, str]) -> Part:
+    """The toolkits beside the first; the variables are their packages and versions."""
+    inputs = stack.inputs
+    asked = [v for v in dict.fromkeys(inputs.request.cuda_further_versions) if v != first.version]
+    chosen = [fit for version in asked if (fit := _one(judged, version))]
+    if unfit := [version for version in asked if version not in {fit.version for fit in chosen}]:
+        problems = (words.unfit(stack, judged, version, words.FURTHER) for version in unfit)
+        return Part(problems=tuple(problems))
+    names = {fit.version: toolkit_package(stack, fit.toolkit) for fit in chosen}
+    versions = {fit.version: _version(stack, fit, lock) for fit in chosen}
+    prefixes = {fit.version: inputs.catalog.cuda.prefix.format(version=fit.version) for fit in chosen}
+    choices = (
+        Choice(
+            item=f"cuda-{fit.version}",
+            value=fit.version,
+            reason=f"{words.FURTHER} asks for it; {names[fit.version]} {': '.join(versions[fit.version])}",
+            source=f"catalog: cuda, {fit.version}",
+            confidence=confidence(fit.toolkit, unread=not fit.read),
+            simulated=inputs.request.simulated,
+        )
+        for fit in chosen
+    )
+    return Part(
+        choices=tuple(choices),
+        variables={names[fit.version]: versions[fit.version][0] for fit in chosen},
+        findings=tuple(
+            f for fit in chosen for f in words.findings(stack, fit, names[fit.version], prefixes[fit.version])
+        ),
+        disk=tuple(("/usr/local", fit.toolkit.size) for fit in chosen if not installed(inputs, (names[fit.version],))),
     )
 
 

@@ -83,7 +83,7 @@ def choices(said: Said) -> tuple[Choice, ...]:
     """The driver, whose it is, and what keeps it loaded."""
     inputs, row, version = said.inputs, said.chosen.packages, said.version
     repository = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
-    simulated = inputs.request.simulated and row.origin == "nvidia"
+    simulated = inputs.simulated and (row.origin == "nvidia" or inputs.facts.nvidia.simulated)
     whose = "NVIDIA's repository" if row.origin == "nvidia" else f"{inputs.distro.name}'s archive"
     module = "prebuilt and signed" if row.module == "prebuilt" else "built on the node by DKMS"
     value = f"{version.upstream} {row.flavour}"

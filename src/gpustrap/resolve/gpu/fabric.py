@@ -52,7 +52,7 @@ def plan_fabric(stack: Stack) -> Part:
         reason=reason,
         source=row.row,
         confidence=confidence(stack.driver.branch, row, repository, unread=_unread(stack, versions)),
-        simulated=inputs.request.simulated and row.origin == "nvidia",
+        simulated=inputs.simulated and (row.origin == "nvidia" or inputs.facts.nvidia.simulated),
     )
     packages = ", ".join(f"{name} {version or '(version open)'}" for name, version in versions.items())
     lines = (f"The node needs {' and '.join(needs.kinds)}: {needs.why}.", f"Chosen: {packages} ({row.row}).")

@@ -70,7 +70,7 @@ def _framework(stack: Stack, name: str) -> Part:
         reason=reason,
         source=row.row,
         confidence=confidence(row, unread=chosen.doubted),
-        simulated=stack.inputs.request.simulated,
+        simulated=stack.inputs.simulated,
     )
     return Part(
         choices=(choice,),

@@ -89,7 +89,7 @@ def _taken(stack: Stack, row: Row, packages: dict[str, str], lock: dict[str, str
         reason=f"{limit}; {whence}",
         source=f"catalog: libraries, {row.name} {row.version} for CUDA {row.cuda_major}",
         confidence=confidence(row, repository),
-        simulated=inputs.request.simulated,
+        simulated=inputs.simulated,
     )
     lines = [*passed, f"Chosen: {title} {version}: {choice.reason} ({choice.source}: {row.source})."]
     disk = () if installed(inputs, packages) else (("/usr", row.size),)

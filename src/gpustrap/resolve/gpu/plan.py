@@ -68,5 +68,5 @@ def _gpus(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> Choice:
         reason="by their PCI ids",
         source="; ".join(rows),
         confidence="recalled" if any(gpu.recalled for gpu in gpus) else "verified",
-        simulated=inputs.request.simulated,
+        simulated=inputs.simulated,
     )

@@ -12,6 +12,7 @@ SMI = ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi")
 LIST = ("nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader")
 PATIENCE = 20.0  # seconds; it wakes sleeping GPUs, and hangs on a broken one
 NONE = "No devices were found"
+LAB = "/run/lab-gpu/state"  # what a node of the lab with simulated GPUs has
 
 
 def nvidia_facts(host: Host) -> dict[str, object]:
@@ -27,6 +28,7 @@ def nvidia_facts(host: Host) -> dict[str, object]:
         "bound": sorted(filter(None, bound)),
         "nvml": nvml,
         "nvml_error": error,
+        "simulated": "simulated=1" in (host.read(LAB) or "").splitlines(),
     }
 
 
