@@ -104,8 +104,12 @@ class Request(Frozen):
         pattern=r"^(auto|none|\d+\.\d+)$",
         description='CUDA toolkit, e.g. "12.9", in quotes as YAML reads 12.10 as 12.1; none installs no toolkit',
     )
-    cudnn: bool = Field(True, description="Install cuDNN beside the toolkit")
-    nccl: bool = Field(True, description="Install NCCL beside the toolkit")
+    cuda_further_versions: Annotated[
+        tuple[Annotated[str, BeforeValidator(_as_text), Field(pattern=r"^\d+\.\d+$")], ...],
+        Form("the two numbers of a CUDA version", "12.9"),
+    ] = Field((), description="Further toolkits beside the first, which stays that of /usr/local/cuda")
+    cudnn: bool = Field(True, description="Install cuDNN for the first toolkit")
+    nccl: bool = Field(True, description="Install NCCL for the first toolkit")
     nvidia_repository: str | None = Field(
         None, description="Base URL of a mirror of NVIDIA's CUDA repositories; unset takes NVIDIA's own"
     )

@@ -77,7 +77,8 @@ def in_words(item: dict[str, Any]) -> str:
 def _instead(kind: str, field: str, value: object) -> str:
     form = form_of(field)
     if value is None or value == "":
-        return as_yaml(form.example) if form and len(form.example) < SHORT else ""
+        example = as_yaml(form.example) if form and len(form.example) < SHORT else ""
+        return f"[{example}]" if example and is_list(field) else example
     if kind == "tuple_type" and is_list(field) and isinstance(value, str) and as_yaml(value) == value:
         return f"[{value}]" if len(value) <= SHORT and without_credentials(value) == value else ""
     if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):

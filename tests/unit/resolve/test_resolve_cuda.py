@@ -263,3 +263,43 @@ def test_toolkit_that_came_in_no_package_is_told(node):
 def test_stand_ins_are_told(node):
     assert all(choice.simulated for choice in plan_cuda(node().stack(simulated=True)).choices)
     assert not any(choice.simulated for choice in plan_cuda(node().stack()).choices)
+
+
+def test_further_toolkits_stand_beside_the_first(node):
+    part = plan_cuda(node().stack(cuda_further_versions=["12.9", "13.0", "12.8", "12.9"]))
+    assert values(part)["cuda"] == "13.0"
+    assert [item for item in values(part) if item.startswith("cuda")] == ["cuda", "cuda-12.9", "cuda-12.8"]
+    assert part.variables["cuda_toolkit_version"] == "13.0"
+    assert part.variables["cuda_toolkit_prefix"] == "/usr/local/cuda-13.0"
+    assert list(versions(part))[:3] == ["cuda-toolkit-13-0", "cuda-toolkit-12-9", "cuda-toolkit-12-8"]
+    assert len([where for where, _size in part.disk if where == "/usr/local"]) == 3
+
+
+def test_libraries_are_those_of_the_first_toolkit(node):
+    part = plan_cuda(node().stack(cuda_version="12.9", cuda_further_versions=["13.0"]))
+    assert "libcudnn9-cuda-12" in versions(part)
+    assert "libcudnn9-cuda-13" not in versions(part)
+    assert versions(part)["libnccl2"].endswith("+cuda12.9")
+
+
+def test_first_and_further_exchanged_move_the_libraries(node):
+    before = node()
+    part = plan_cuda(before.stack(cuda_version="13.0", cuda_further_versions=["12.9"]))
+    after = plan_cuda(before.again("cuda_toolkit", part).stack(cuda_version="12.9", cuda_further_versions=["13.0"]))
+    assert versions(after)["libnccl2"].endswith("+cuda12.9")
+    assert versions(after)["cuda-toolkit-13-0"] == versions(part)["cuda-toolkit-13-0"]
+
+
+def test_further_toolkit_that_cannot_be_is_refused_by_its_own_variable(node):
+    part = plan_cuda(node(gpus=[V100]).stack(cuda_further_versions=["13.0", "14.7"]))
+    said = [(problem.code, problem.message, problem.remedy) for problem in part.problems]
+    assert [code for code, *_ in said] == ["cuda-unfit", "cuda-unfit"]
+    assert said[0][1].startswith("gpustrap_cuda_further_versions is 13.0: it does not compile for")
+    assert "leave 14.7 out of gpustrap_cuda_further_versions" in said[1][2]
+    assert "gpustrap_cuda_version" not in said[1][2]
+
+
+def test_further_toolkits_need_a_first(node):
+    (problem,) = plan_cuda(node().stack(cuda_version="none", cuda_further_versions=["12.9"])).problems
+    assert problem.code == "cuda-unfit"
+    assert problem.remedy == 'set gpustrap_cuda_version: "12.9"'

@@ -111,7 +111,7 @@ def _further(stack: Stack, judged: tuple[Fit, ...], first: Fit, lock: dict[str, 
             reason=f"{words.FURTHER} asks for it; {names[fit.version]} {': '.join(versions[fit.version])}",
             source=f"catalog: cuda, {fit.version}",
             confidence=confidence(fit.toolkit, unread=not fit.read),
-            simulated=inputs.request.simulated,
+            simulated=inputs.simulated,
         )
         for fit in chosen
     )

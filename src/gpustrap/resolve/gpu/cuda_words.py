@@ -11,7 +11,9 @@ from gpustrap.resolve.gpu.boards import counted
 from gpustrap.resolve.gpu.cuda_fit import Fit, driver_for, without_code
 from gpustrap.resolve.gpu.packages import numbers, or_newer
 from gpustrap.resolve.gpu.stack import Stack
-from gpustrap.resolve.parts import Part
+from gpustrap.resolve.parts import Inputs, Part
+
+FURTHER = "gpustrap_cuda_further_versions"
 
 
 def why(stack: Stack, chosen: Fit, newest: Fit | None) -> str:
@@ -115,18 +117,27 @@ def without(stack: Stack, judged: tuple[Fit, ...]) -> Part:
     return Part((choice,), findings=(finding,), reasoning=(Reasoning(item="cuda", sentences=sentences),))
 
 
-def unfit(stack: Stack, judged: tuple[Fit, ...], wish: str) -> Problem:
+def alone(inputs: Inputs) -> tuple[Problem, ...]:
+    """The refusal of toolkits beside one that is not there."""
+    asked = inputs.request.cuda_further_versions
+    if not asked:
+        return ()
+    message = f"{FURTHER} is {', '.join(asked)}, and no first toolkit is planned that they could stand beside"
+    return (inputs.problem("cuda-unfit", message, f'set gpustrap_cuda_version: "{asked[0]}"'),)
+
+
+def unfit(stack: Stack, judged: tuple[Fit, ...], wish: str, variable: str = "gpustrap_cuda_version") -> Problem:
     """The refusal of a toolkit that was asked for."""
     inputs = stack.inputs
     others = " or ".join(f'"{fit.version}"' for fit in judged if not fit.unfit)
-    ways = [f"set gpustrap_cuda_version to {others}"] if others else []
-    ways.append("set gpustrap_cuda_version: auto")
+    ways = [f"set {variable} to {others}"] if others and variable != FURTHER else []
+    ways.append(f"leave {wish} out of {FURTHER}" if variable == FURTHER else f"set {variable}: auto")
     fit = next((fit for fit in judged if fit.version == wish), None)
     if fit is None:
-        message = f"gpustrap_cuda_version is {wish}: the catalog knows no such toolkit"
+        message = f"{variable} is {wish}: the catalog knows no such toolkit"
         every = f"catalog: cuda: {', '.join(fit.version for fit in reversed(judged))}"
         return inputs.problem("cuda-unfit", message, "; or ".join(ways), evidence=every)
-    message = f"gpustrap_cuda_version is {wish}: {fit.unfit}"
+    message = f"{variable} is {wish}: {fit.unfit}"
     evidence = [f"catalog: cuda, {wish}: {fit.toolkit.source}"]
     if fit.by == "gpus":
         lacking = without_code(stack, fit.toolkit)
