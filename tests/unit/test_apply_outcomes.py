@@ -104,7 +104,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             "load_nodes": lambda *_a: nodes,
             "read_lock": lambda _s: lock,
             "read_facts": read,
-            "load_access": lambda *_a: Access(Escalation.ROOT),
+            "access_of": lambda *_a: Access(Escalation.ROOT),
             "open_ledgers": world.open,
             "release_ledgers": world.release,
             "close_ledgers": world.close,

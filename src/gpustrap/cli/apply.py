@@ -16,6 +16,7 @@ from gpustrap.cli.options import (
     ForksOption,
     FormatOption,
     LimitOption,
+    LocalOption,
     NodesArgument,
     PasswordFdOption,
     SiteOption,
@@ -33,6 +34,7 @@ def add(app: typer.Typer) -> None:
             "gpustrap apply --check --diff",
             "gpustrap apply n1 --replan",
             "gpustrap apply --limit rack1 --serial 2",
+            "gpustrap apply --local (on the machine itself)",
         ),
     )(apply)
 
@@ -42,6 +44,7 @@ def apply(
     nodes: NodesArgument = None,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    local: LocalOption = False,
     tags: Annotated[
         str | None, typer.Option("--tags", "-t", help="Only these roles, comma separated; leaves the run incomplete.")
     ] = None,
@@ -71,6 +74,7 @@ def apply(
     One node's failure stops no other (but see --serial). Run it again after a failure or Ctrl-C: it continues.
     Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed.
     """
+    from gpustrap.cli.local import choose_local
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.apply import ApplyOptions
@@ -95,6 +99,8 @@ def apply(
         ask_become=ask_become,
     )
     place = Site(site.resolve())
+    if local:
+        nodes, secrets = choose_local(place, secrets, nodes, limit)
     with progress("Checking what would change" if check else "Applying") as say:
         applied = run_apply(place, patterns=nodes, limit=limit, options=options, secrets=secrets, progress=say)
     data = {
@@ -109,6 +115,7 @@ def apply(
         if diff:
             stderr.print(f"Differences: {applied.directory / 'ansible.log'}")
         if not applied.problems:
-            narrow = [*(nodes or ()), *(("--limit", limit) if limit else ()), *(("--tags", tags) if tags else ())]
+            which = ["--local"] if local else [*(nodes or ()), *(("--limit", limit) if limit else ())]
+            narrow = [*which, *(("--tags", tags) if tags else ())]
             say_next(shlex.join(["gpustrap", "apply", *narrow, *(("--replan",) if replan else ())]))
     raise typer.Exit(int(applied.exit_code))

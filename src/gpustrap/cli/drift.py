@@ -13,6 +13,7 @@ from gpustrap.cli.options import (
     ForksOption,
     FormatOption,
     LimitOption,
+    LocalOption,
     NodesArgument,
     PasswordFdOption,
     SiteOption,
@@ -34,6 +35,7 @@ def drift(
     nodes: NodesArgument = None,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    local: LocalOption = False,
     form: FormatOption = Format.TABLE,
     forks: ForksOption = 20,
     password_fd: PasswordFdOption = None,
@@ -46,6 +48,7 @@ def drift(
     Exit codes: 0 in sync, 10 drifted, 13 cannot be told (never applied, or the last apply did not finish),
     4 unreachable.
     """
+    from gpustrap.cli.local import choose_local
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.drift import drift as find_drift
@@ -59,10 +62,11 @@ def drift(
         ask_password=ask_password,
         ask_become=ask_become,
     )
+    place = Site(site.resolve())
+    if local:
+        nodes, secrets = choose_local(place, secrets, nodes, limit)
     with progress("Looking for drift") as say:
-        found = find_drift(
-            Site(site.resolve()), patterns=nodes, limit=limit, secrets=secrets, forks=forks, progress=say
-        )
+        found = find_drift(place, patterns=nodes, limit=limit, secrets=secrets, forks=forks, progress=say)
     code = worst(node.exit_code for node in found)
     emit({"nodes": [n.as_data() for n in found], "exit_code": int(code)}, render(found), form)
     show_problems(p for node in found for p in node.problems)

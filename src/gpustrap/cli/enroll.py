@@ -21,7 +21,7 @@ from gpustrap.cli.options import (
     SiteOption,
     examples,
 )
-from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr, tell
 from gpustrap.report.escape import visible
 from gpustrap.report.layout import Columns, Hanging
 
@@ -92,6 +92,10 @@ def enroll(
     )
     place = Site(site.resolve())
     chosen = load_nodes(place, [*(nodes or ()), *(replace or ())], limit)
+    for node in chosen:
+        if node.endpoint.local:
+            tell(f"node {node.name} is this machine itself: nothing to enroll")
+    chosen = tuple(n for n in chosen if not n.endpoint.local)
     terms = Terms(accept_new, fingerprint, frozenset(replace or ()), passwordless_sudo)
     with progress("Enrolling") as say:
         results = enroll_nodes(place, chosen, secrets=secrets, terms=terms, forks=forks, progress=say)

@@ -24,7 +24,12 @@ def add(app: typer.Typer) -> None:
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory; made where missing.")],
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[DIR]", help="The site's directory; made where missing.", show_default="this directory"
+        ),
+    ] = Path(),
     host: Annotated[
         list[str] | None, typer.Option("--host", metavar="NAME=ADDRESS", help="A node; repeat for more.")
     ] = None,
@@ -41,8 +46,15 @@ def init(
         stdout.print(f"made {directory / name}")
     for name in created.kept:
         stdout.print(f"kept {directory / name}")
-    stdout.print(f"\nNext:\n  cd {shlex.quote(str(directory))}")
-    if not host and "inventory/hosts.yml" in created.written:
+    stdout.print("\nNext:")
+    if directory.resolve() != Path.cwd():
+        stdout.print(f"  cd {shlex.quote(str(directory))}")
+    bare = not host and "inventory/hosts.yml" in created.written
+    if bare:
         stdout.print("  add your machines to inventory/hosts.yml")
     for line in (FIRST_CONTACT, "gpustrap plan", "gpustrap apply"):
         stdout.print(f"  {line}")
+    if bare:
+        stdout.print("Or, for this machine itself:")
+        for line in ("gpustrap plan --local", "gpustrap apply --local"):
+            stdout.print(f"  {line}")

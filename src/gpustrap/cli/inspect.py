@@ -13,6 +13,7 @@ from gpustrap.cli.options import (
     ForksOption,
     FormatOption,
     LimitOption,
+    LocalOption,
     NodesArgument,
     PasswordFdOption,
     SiteOption,
@@ -37,6 +38,7 @@ def inspect(
     nodes: NodesArgument = None,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    local: LocalOption = False,
     form: FormatOption = Format.TABLE,
     forks: ForksOption = 20,
     password_fd: PasswordFdOption = None,
@@ -51,6 +53,7 @@ def inspect(
     """
     from dataclasses import asdict
 
+    from gpustrap.cli.local import choose_local
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.inspect import inspect_nodes
@@ -66,6 +69,8 @@ def inspect(
         ask_become=ask_become,
     )
     place = Site(site.resolve())
+    if local:
+        nodes, secrets = choose_local(place, secrets, nodes, limit)
     chosen = load_nodes(place, nodes, limit)
     with progress("Inspecting") as say:
         found = inspect_nodes(place, chosen, secrets=secrets, forks=forks, progress=say)

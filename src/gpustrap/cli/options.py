@@ -29,6 +29,14 @@ SiteOption = Annotated[
         show_default="this directory",
     ),
 ]
+LocalOption = Annotated[
+    bool,
+    typer.Option(
+        "--local",
+        help="This machine itself, without SSH: the node whose ansible_connection is local, or localhost where the "
+        "site has no nodes.",
+    ),
+]
 LimitOption = Annotated[
     str | None,
     typer.Option("--limit", "-l", help="Only these nodes: an Ansible host pattern, e.g. 'rack1:!n7'."),

@@ -16,6 +16,7 @@ from gpustrap.cli.options import (
     ForksOption,
     FormatOption,
     LimitOption,
+    LocalOption,
     NodesArgument,
     PasswordFdOption,
     SiteOption,
@@ -78,6 +79,7 @@ def plan(
     *,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    local: LocalOption = False,
     explain: ExplainOption = False,
     upgrade: UpgradeOption = False,
     only: OnlyOption = None,
@@ -96,13 +98,14 @@ def plan(
     Nodes are only read. Locked versions are kept until --upgrade. A node that is refused or cannot be reached keeps
     its old entry. Exit codes: 0 every node has a plan, 3 refused or (--check) stale, 4 unreachable.
     """
+    from gpustrap.cli.local import choose_local
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.plan import components
     from gpustrap.commands.plan_offline import refuse_mixed
     from gpustrap.model.site import Site
 
     moving = components(upgrade, only or ())
-    of_nodes = {"--limit": limit, "--upgrade": upgrade, "--check": check}
+    of_nodes = {"--limit": limit, "--local": local, "--upgrade": upgrade, "--check": check}
     refuse_mixed(bool(from_facts), [name for name, given in of_nodes.items() if given], settings or ())
     place = Site(site.resolve())
     if from_facts:
@@ -114,10 +117,12 @@ def plan(
             ask_password=ask_password,
             ask_become=ask_become,
         )
+        if local:
+            nodes, secrets = choose_local(place, secrets, nodes, limit)
         wanted = Wanted(nodes, limit, moving, check=check, write=not explain)
         planned = _asked(place, wanted, secrets, forks)
     _show(planned, form, explain=explain)
-    _say_what_follows(planned, place, quiet=check or explain)
+    _say_what_follows(planned, place, "gpustrap apply --local" if local else "gpustrap apply", quiet=check or explain)
     raise typer.Exit(int(planned.exit_code))
 
 
@@ -184,7 +189,7 @@ def _show(planned: Planned, form: Format, *, explain: bool) -> None:
     show_problems(problems)
 
 
-def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
+def _say_what_follows(planned: Planned, place: Site, following: str, *, quiet: bool) -> None:
     if planned.note:
         tell(planned.note)
     if planned.written:
@@ -192,4 +197,4 @@ def _say_what_follows(planned: Planned, place: Site, *, quiet: bool) -> None:
     elif planned.lock and not quiet and not planned.problems:
         stderr.print(f"{place.lock.name} is up to date")
     if planned.written and planned.changes:
-        say_next("gpustrap apply")
+        say_next(following)

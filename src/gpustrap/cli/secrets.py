@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpustrap.errors import GpustrapError, Problem
@@ -54,6 +55,15 @@ def read_secrets(
         prompt = "sudo password (empty: the SSH password): "
         become = _ask(prompt, "--ask-become-pass", "--become-password-fd") or None
     return Secrets(ssh_password=ssh, become_password=become if become is not None else ssh)
+
+
+def ask_sudo_password(secrets: Secrets) -> Secrets:
+    """Ask for the sudo password of this machine.
+
+    Raises:
+        GpustrapError: There is no terminal to ask on.
+    """
+    return replace(secrets, become_password=_ask("sudo password: ", "--local", "--become-password-fd"))
 
 
 def _ask(prompt: str, option: str, instead: str) -> str:

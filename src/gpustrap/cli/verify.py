@@ -13,6 +13,7 @@ from gpustrap.cli.options import (
     ForksOption,
     FormatOption,
     LimitOption,
+    LocalOption,
     NodesArgument,
     PasswordFdOption,
     SiteOption,
@@ -38,6 +39,7 @@ def verify(
     *,
     site: SiteOption = Path(),
     limit: LimitOption = None,
+    local: LocalOption = False,
     form: FormatOption = Format.TABLE,
     forks: ForksOption = 20,
     password_fd: PasswordFdOption = None,
@@ -52,6 +54,7 @@ def verify(
     """
     from dataclasses import asdict
 
+    from gpustrap.cli.local import choose_local
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.verify import exit_code, verify_nodes
@@ -68,6 +71,8 @@ def verify(
         ask_become=ask_become,
     )
     place = Site(site.resolve())
+    if local:
+        nodes, secrets = choose_local(place, secrets, nodes, limit)
     chosen = load_nodes(place, nodes, limit)
     with progress("Verifying") as say:
         results = verify_nodes(place, chosen, secrets=secrets, forks=forks, progress=say)

@@ -15,6 +15,7 @@ from gpustrap.commands import apply_problems as problem
 from gpustrap.commands.inspect import ASKING, read_facts
 from gpustrap.commands.ledgers import close_ledgers, open_ledgers, release_ledgers
 from gpustrap.commands.plan import plan
+from gpustrap.commands.reach import access_of
 from gpustrap.commands.readiness import readiness
 from gpustrap.commands.verify import VERDICT_CODES, verify_nodes
 from gpustrap.converge.masking import Mask
@@ -33,8 +34,7 @@ from gpustrap.model.site import Site
 from gpustrap.report import run_report
 from gpustrap.resolve.digests import entry_digest
 from gpustrap.resolve.locked_versions import locked_packages
-from gpustrap.site.access import load_access
-from gpustrap.site.inventory import VAULT_VARIABLE, load_nodes
+from gpustrap.site.inventory import LOCALHOST, VAULT_VARIABLE, load_nodes
 from gpustrap.site.lockfile import read_lock
 from gpustrap.site.node_lock import hold_nodes
 from gpustrap.ssh.jump_config import jump_config
@@ -264,13 +264,15 @@ def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:
     identity = run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None
     targets = []
     for node in nodes:
-        access = load_access(run.site, node.name)
-        assert access is not None  # noqa: S101 - the facts of a node that is not enrolled cannot be read
-        ssh_config = jump_config(node.endpoint, known_hosts=known_hosts, identity=identity)
+        access = access_of(run.site, node, run.secrets)
+        local = node.endpoint.local
+        ssh_config = "" if local else jump_config(node.endpoint, known_hosts=known_hosts, identity=identity)
         targets.append(Target(node.endpoint, access, ssh_config))
+    # The lock gives variables to nodes that are there already, and this machine may be in no inventory.
+    here = [f"{LOCALHOST},"] if any(n.endpoint.local and n.name == LOCALHOST for n in nodes) else []
     return Settings(
         playbook=site_playbook(),
-        inventories=(run.site.inventory.resolve(), run.site.lock.resolve()),
+        inventories=(run.site.inventory.resolve(), *here, run.site.lock.resolve()),
         targets=tuple(targets),
         known_hosts=known_hosts,
         identity=identity,

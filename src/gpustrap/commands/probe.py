@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustrap.commands.reach import access_of, open_shell
 from gpustrap.content import PACKAGE
-from gpustrap.errors import GpustrapError, Problem
-from gpustrap.exitcodes import ExitCode
-from gpustrap.model.node import Access, Node, Secrets
+from gpustrap.errors import GpustrapError
+from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import Progress, Step, silent
 from gpustrap.model.site import Site
-from gpustrap.site.access import load_access
 from gpustrap.ssh import payload
 from gpustrap.ssh.fanout import for_each
-from gpustrap.ssh.session import connect
 
 NODE_PACKAGE = PACKAGE / "ansible_plugins" / "module_utils" / "gpustrap_node"
 
@@ -56,9 +54,9 @@ def ask_nodes(
     code = payload.bundle(*packages)
 
     def ask(node: Node) -> dict[str, Any]:
-        access = _access(site, node)
+        access = access_of(site, node, secrets)
         progress(Step(node.name, "connecting"))
-        with connect(node.endpoint, known_hosts=site.known_hosts, identity=site.ssh_key, secrets=secrets) as session:
+        with open_shell(site, node, secrets) as session:
             progress(Step(node.name, asking))
             answer = payload.ask(
                 session,
@@ -73,18 +71,3 @@ def ask_nodes(
         return answer
 
     return for_each(nodes, ask, forks=forks, progress=progress)
-
-
-def _access(site: Site, node: Node) -> Access:
-    access = load_access(site, node.name)
-    if access is None:
-        raise GpustrapError(
-            Problem(
-                code="not-enrolled",
-                subject=f"node {node.name}",
-                message="is not enrolled, so nothing is known about getting in",
-                exit_code=ExitCode.UNREACHABLE,
-                remedy=f"gpustrap enroll {node.name}",
-            )
-        )
-    return access

@@ -48,6 +48,8 @@ class _Verification:
 
     def login(self, node: Node) -> Check:
         """Log in anew with keys alone; it should be the site's that is taken."""
+        if node.endpoint.local:
+            return quick.no_login_check()
         start = time.monotonic()
         try:
             with connect(

@@ -58,7 +58,7 @@ class Settings:
 
     Attributes:
         playbook: Absolute path.
-        inventories: Inventory sources, the user's first.
+        inventories: Inventory sources, the user's first; ``localhost,`` is one that has this machine.
         targets: The nodes; no others of the inventories are touched.
         known_hosts: The site's file of host keys; the user's own are read too.
         identity: The site's private key, if there is one.
@@ -71,7 +71,7 @@ class Settings:
     """
 
     playbook: Path
-    inventories: tuple[Path, ...]
+    inventories: tuple[Path | str, ...]
     targets: tuple[Target, ...]
     known_hosts: Path
     identity: Path | None = None
@@ -240,6 +240,8 @@ def connection_variables(
     }
     if access.requiretty:
         variables["ansible_pipelining"] = False  # pipelining and a terminal exclude each other
+    if endpoint.local:
+        return variables | {"ansible_connection": "ansible.builtin.local"}
     words = ["-o", f"UserKnownHostsFile={_quoted(known_hosts)} {_quoted(Path.home() / '.ssh' / 'known_hosts')}"]
     if identity is not None:
         variables["ansible_ssh_private_key_file"] = _Unsafe(str(identity).replace("%", "%%"))  # ssh expands it

@@ -11,7 +11,7 @@ from gpustrap.model.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How to reach a node over SSH. Unset values come from ``ssh -G``.
+    """How to reach a node. Over SSH, unset values come from ``ssh -G``.
 
     Attributes:
         name: Inventory name.
@@ -21,6 +21,7 @@ class Endpoint:
         ssh_args: ``ansible_ssh_args``, ``_common_args`` and ``_extra_args``, split into words.
         private_key: ``ansible_ssh_private_key_file``, when set.
         python: ``ansible_python_interpreter``, when set.
+        local: It is this machine itself: no SSH.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Endpoint:
     ssh_args: tuple[str, ...] = ()
     private_key: str | None = None
     python: str | None = None
+    local: bool = False
 
 
 class Escalation(StrEnum):

@@ -14,6 +14,7 @@ from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.site import Site
 from gpustrap.site.files import write_atomically
+from gpustrap.site.inventory import checkout_problem, is_checkout
 
 NO_HOSTS = "all:\n  hosts: {}\n"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -81,7 +82,8 @@ def _with_hosts(text: str, hosts: Mapping[str, str], user: str | None) -> str:
 
 
 def _refuse(site: Site, hosts: Mapping[str, str], user: str | None) -> None:
-    problems = [
+    problems = [checkout_problem(site)] if is_checkout(site) else []
+    problems += [
         Problem(
             code="bad-host",
             subject=f"--host {name}={address}",

@@ -32,6 +32,8 @@ WISHES = tuple(name for name in Request.model_fields if not name.startswith(ROLE
 VAULT_VARIABLE = "GPUSTRAP_VAULT_PASSWORD_FILE"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")  # it becomes the name of a directory of the site
 SSH_ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+LOCAL = ("local", "ansible.builtin.local")
+LOCALHOST = "localhost"  # this machine, as in Ansible, where the inventory has no node of that name
 TIMEOUT = 300  # seconds; 10,000 hosts of YAML take about 20
 
 
@@ -61,9 +63,28 @@ def load_nodes(site: Site, patterns: Sequence[str] | None = None, limit: str | N
     return tuple(_node(host, site) for host in hosts)
 
 
+def this_machine(site: Site) -> str:
+    """The name of the node that this machine is: the one whose ``ansible_connection`` is ``local``.
+
+    In a site without nodes it is ``localhost``, which needs no entry. In one with nodes it needs one: their variables
+    were not written for the machine that gpustrap happens to run on.
+
+    Raises:
+        GpustrapError: It is not plain which node that is.
+    """
+    require_site(site)
+    answer = _ask(site, [], None)
+    found = [host["name"] for host in answer["hosts"] if host["vars"].get("ansible_connection") in LOCAL]
+    if len(found) == 1:
+        return str(found[0])
+    if found or answer["all_hosts"]:
+        raise GpustrapError(_not_plain(site, found, answer["all_hosts"]))
+    return LOCALHOST
+
+
 def has_inventory(site: Site) -> bool:
     """Whether a directory is a site, as far as nodes go."""
-    return site.inventory.is_dir() and not _is_checkout(site)
+    return site.inventory.is_dir() and not is_checkout(site)
 
 
 def require_site(site: Site) -> None:
@@ -72,8 +93,8 @@ def require_site(site: Site) -> None:
     Raises:
         GpustrapError: no-site.
     """
-    if _is_checkout(site):
-        raise GpustrapError(_checkout(site))
+    if is_checkout(site):
+        raise GpustrapError(checkout_problem(site))
     if not site.inventory.is_dir():
         raise GpustrapError(_no_site(site))
 
@@ -133,7 +154,7 @@ def _check(host: dict[str, Any]) -> list[Finding]:
     """What is wrong with the values of one host."""
     name, values, origins = host["name"], host["vars"], host["origins"]
     found = [] if NAME.fullmatch(name) else [Finding("bad-node-name", name)]
-    if values.get("ansible_connection", "ssh") not in {"ssh", "ansible.builtin.ssh"}:
+    if values.get("ansible_connection", "ssh") not in {"ssh", "ansible.builtin.ssh", *LOCAL}:
         where, text = origins["ansible_connection"], str(values["ansible_connection"])
         found.append(Finding("connection-not-supported", name, where, "ansible_connection", text))
     port = values.get("ansible_port")
@@ -169,10 +190,12 @@ def _same_address(hosts: Iterable[dict[str, Any]]) -> list[Finding]:
     for host in hosts:
         endpoint = _endpoint(host)
         address = (endpoint.host, endpoint.port or 22, endpoint.ssh_args)
+        if endpoint.local:
+            address = ("this machine", 0, ())
         other = first.setdefault(address, endpoint.name)
         if other != endpoint.name:
-            where = host["origins"].get("ansible_host", "")
-            found.append(Finding("duplicate-address", endpoint.name, where, endpoint.host, other))
+            where = host["origins"].get("ansible_connection" if endpoint.local else "ansible_host", "")
+            found.append(Finding("duplicate-address", endpoint.name, where, address[0], other))
     return found
 
 
@@ -208,6 +231,7 @@ def _endpoint(host: dict[str, Any]) -> Endpoint:
         ssh_args=tuple(word for variable in SSH_ARGUMENTS for word in _words(values, variable)[0]),
         private_key=os.path.expanduser(str(key)) if key else None,  # noqa: PTH111 - a string for ssh
         python=str(python) if python and not str(python).startswith("auto") else None,
+        local=values.get("ansible_connection") in LOCAL,
     )
 
 
@@ -229,7 +253,7 @@ def _no_site(site: Site) -> Problem:
     )
 
 
-def _is_checkout(site: Site) -> bool:
+def is_checkout(site: Site) -> bool:
     """Gpustrap's own sources, which hold an example of an inventory and no other."""
     project = site.root / "pyproject.toml"
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -238,13 +262,30 @@ def _is_checkout(site: Site) -> bool:
     return False
 
 
-def _checkout(site: Site) -> Problem:
+def checkout_problem(site: Site) -> Problem:
+    """Gpustrap's own sources are no site, and are not made one."""
     return Problem(
         code="no-site",
         subject=f"site {site.root}",
         message="this is gpustrap's checkout, not a site",
         exit_code=ExitCode.USAGE,
         remedy="gpustrap init my-site, or name your site with --site",
+    )
+
+
+def _not_plain(site: Site, found: Sequence[str], all_hosts: Sequence[str]) -> Problem:
+    if found:
+        message, remedy = f"{len(found)} nodes have ansible_connection: local, and they cannot all be it", "keep one"
+    else:
+        message = f"none of the {len(all_hosts)} nodes has ansible_connection: local"
+        remedy = f"add {LOCALHOST}: {{ansible_connection: local}} to the hosts"
+    return Problem(
+        code="no-local-node",
+        subject="option --local",
+        message=f"which node is this machine? {message}",
+        exit_code=ExitCode.USAGE,
+        evidence="nodes: " + ", ".join((found or all_hosts)[:10]),
+        remedy=f"{remedy} in {site.inventory}",
     )
 
 
@@ -255,7 +296,7 @@ def _nothing(site: Site, all_hosts: list[str], patterns: Sequence[str] | None, l
             subject=f"inventory {site.inventory}",
             message="there are no nodes in it",
             exit_code=ExitCode.USAGE,
-            remedy=f"add your machines to {site.inventory / 'hosts.yml'}",
+            remedy=f"add your machines to {site.inventory / 'hosts.yml'}; or, for this machine itself, add --local",
         )
     asked = " ".join([*(patterns or ()), *(["--limit", limit] if limit else ())])
     return Problem(

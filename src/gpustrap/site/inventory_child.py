@@ -88,6 +88,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         inventory = InventoryManager(loader=loader, sources=[str(root)])
         if failures:
             return answer
+        _add_localhost(inventory, request["patterns"])
         chosen = _choose(inventory, request, failures)
         variables = VariableManager(loader=loader, inventory=inventory)
         answer["all_hosts"] = sorted(inventory.hosts)
@@ -140,6 +141,14 @@ def _check_variable_files(loader: DataLoader, root: Path, failures: list[dict[st
             loader.load_from_file(str(path), cache="all", unsafe=True, trusted_as_template=True)
         except AnsibleError as error:
             failures.append(_failure(_kind(error, "inventory-broken"), error, where=str(path)))
+
+
+def _add_localhost(inventory: InventoryManager, patterns: list[str]) -> None:
+    """Where it is named and the inventory has none, it is this machine; unlike Ansible's own it has group variables."""
+    if patterns == ["localhost"] and "localhost" not in inventory.hosts:
+        inventory.add_host("localhost")
+        inventory.hosts["localhost"].set_variable("ansible_connection", "local")
+        inventory.reconcile_inventory()
 
 
 def _choose(inventory: InventoryManager, request: dict[str, Any], failures: list[dict[str, str]]) -> list[Any]:

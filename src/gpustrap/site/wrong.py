@@ -174,7 +174,8 @@ def _untemplatable(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
 
 
 def _connection(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:
-    return f"ansible_connection is {f.text}; gpustrap reaches nodes over SSH only", f"remove it from {file}", ""
+    message = f"ansible_connection is {f.text}; gpustrap knows ssh, and local for this machine"
+    return message, f"remove it from {file}", ""
 
 
 def _not_supported(f: Finding, file: str, _known: tuple[str, ...]) -> Texts:

@@ -21,7 +21,7 @@ from gpustrap.errors import GpustrapError
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.node import Access, Escalation, Secrets
 from gpustrap.ssh import problems, sudo
-from gpustrap.ssh.session import MIB, Completed, Session
+from gpustrap.ssh.shell import MIB, Completed, Shell
 
 # One line, without single quotes, backslashes and exclamation marks: every login shell takes it as it is.
 _ONE_LINER = (
@@ -50,7 +50,7 @@ def _modules(package: Path) -> dict[str, tuple[bool, str]]:
 
 
 def ask(
-    session: Session,
+    session: Shell,
     *,
     access: Access,
     secrets: Secrets,
@@ -76,7 +76,7 @@ def ask(
         What the entry returned: a JSON object, not yet validated any further.
 
     Raises:
-        GpustrapError: sudo-*, python-missing, answer-unreadable, and what `Session.run` raises.
+        GpustrapError: sudo-*, python-missing, answer-unreadable, and what `Shell.run` raises.
     """
     node = session.target.node
     sentinel, ready, marker = (random.token_hex(16) for _ in range(3))
@@ -146,7 +146,7 @@ def _unreadable(node: str, message: str, evidence: bytes) -> GpustrapError:
     )
 
 
-def _explain(session: Session, access: Access, done: Completed) -> NoReturn:
+def _explain(session: Shell, access: Access, done: Completed) -> NoReturn:
     """No answer came: say why."""
     node, words = session.target.node, done.stderr.decode("utf-8", "replace")
     if _NO_PYTHON.search(words):

@@ -42,6 +42,17 @@ def timed_out(name: str, what: str, seconds: float) -> GpustrapError:
     )
 
 
+def output_too_large(name: str, limit: int, beginning: bytes) -> GpustrapError:
+    """It talks without end."""
+    return refuse(
+        "output-too-large",
+        name,
+        f"the node sent more than {limit} bytes",
+        evidence=beginning[:200].decode("utf-8", "replace"),
+        remedy="look at the login's shell start-up files (.bashrc, .profile): they may print without end",
+    )
+
+
 def connection_lost(name: str, what: str, evidence: str = "") -> GpustrapError:
     """The connection broke in the middle; what the node did after that is not known."""
     return refuse(
@@ -101,4 +112,26 @@ def python_missing(name: str, evidence: str = "") -> GpustrapError:
     """No python3 where enroll found it, or none at all."""
     return refuse(
         "python-missing", name, "python3 is missing on the node", evidence=evidence, remedy=f"gpustrap enroll {name}"
+    )
+
+
+def local_no_root(name: str, user: str, evidence: str, *, sudo: bool) -> GpustrapError:
+    """The user who runs gpustrap cannot become root on this machine."""
+    how = f"as root: usermod -aG sudo {user}, then log in anew"
+    return refuse(
+        NOT_ALLOWED if sudo else "sudo-missing",
+        name,
+        f"{user} may not become root with sudo" if sudo else f"there is no sudo here, and {user} is not root",
+        evidence=evidence,
+        remedy=f"{how if sudo else f'{how} (after apt-get install sudo)'}; or run gpustrap as root (su -)",
+    )
+
+
+def local_requiretty(name: str) -> GpustrapError:
+    """The sudoers of this machine demand a terminal of every command."""
+    return refuse(
+        "sudo-requiretty",
+        name,
+        "sudo insists on a terminal here, and roles run without one",
+        remedy='run it as root: sudo "$(command -v gpustrap)" apply --local',
     )

@@ -11,7 +11,7 @@ from gpustrap.errors import GpustrapError
 from gpustrap.model.node import Access, Escalation, Secrets
 from gpustrap.ssh import sudo
 from gpustrap.ssh.problems import NOT_ALLOWED, refuse, sudo_password_missing, sudo_password_wrong
-from gpustrap.ssh.session import Completed, Session
+from gpustrap.ssh.shell import Completed, Shell
 from gpustrap.ssh.survey import Survey
 
 PYTHON_MINUTES = 15
@@ -53,7 +53,7 @@ if command -v restorecon >/dev/null 2>&1; then restorecon "$file" || :; fi
 """
 
 
-def run_as_root(session: Session, access: Access, secrets: Secrets, script: str, *, timeout: float = 60) -> Completed:
+def run_as_root(session: Shell, access: Access, secrets: Secrets, script: str, *, timeout: float = 60) -> Completed:
     """Run a POSIX shell script as root.
 
     Args:
@@ -64,7 +64,7 @@ def run_as_root(session: Session, access: Access, secrets: Secrets, script: str,
         timeout: Seconds.
 
     Raises:
-        GpustrapError: sudo-*, and what `Session.run` raises.
+        GpustrapError: sudo-*, and what `Shell.run` raises.
     """
     ready = random.token_hex(16)
     # In two halves: sudo may quote the command it refuses, and that must not look like the command's own word.
@@ -94,7 +94,7 @@ def run_as_root(session: Session, access: Access, secrets: Secrets, script: str,
     return Completed(done.rc, out.lstrip(b"\r\n"), done.stderr)
 
 
-def find_access(session: Session, found: Survey, secrets: Secrets, python: str) -> Access:
+def find_access(session: Shell, found: Survey, secrets: Secrets, python: str) -> Access:
     """How the login becomes root, proved by doing it once.
 
     Args:
@@ -134,7 +134,7 @@ def find_access(session: Session, found: Survey, secrets: Secrets, python: str) 
     return access
 
 
-def install_python(session: Session, access: Access, secrets: Secrets) -> None:
+def install_python(session: Shell, access: Access, secrets: Secrets) -> None:
     """Install python3 with the node's package manager.
 
     Raises:
@@ -151,7 +151,7 @@ def install_python(session: Session, access: Access, secrets: Secrets) -> None:
         )
 
 
-def allow_passwordless_sudo(session: Session, access: Access, secrets: Secrets, user: str) -> None:
+def allow_passwordless_sudo(session: Shell, access: Access, secrets: Secrets, user: str) -> None:
     """Write a sudoers drop-in for one user, checked by visudo before sudo can see it.
 
     Raises:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,29 +14,11 @@ import paramiko
 from gpustrap.model.node import Endpoint, Secrets
 from gpustrap.ssh.config import Target, resolve
 from gpustrap.ssh.opening import Opener
-from gpustrap.ssh.problems import connection_lost, refuse, timed_out
+from gpustrap.ssh.problems import connection_lost, output_too_large, timed_out
+from gpustrap.ssh.shell import MAX_STDERR, MIB, Completed, Feed, send_once
 from gpustrap.ssh.trust import NOTHING_ELSE, HostKey, Trust
 
-MIB = 1 << 20
-MAX_STDERR = 256 << 10  # enough for any message; the rest is read and dropped
 KEEPALIVE_SECONDS = 15
-
-Feed = Callable[[bytearray, bytearray], bytes | None]
-"""Given all of stdout and stderr so far: what to send next, ``b""`` for nothing yet, None to close stdin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """How a command ended. ``rc`` is -1 when it was ended by a signal."""
-
-    rc: int
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def words(self) -> str:
-        """What it said on stderr, or else on stdout, as text for a message."""
-        return (self.stderr.strip() or self.stdout.strip()).decode("utf-8", "replace")
 
 
 class Session:
@@ -81,15 +61,7 @@ class Session:
         feed: Feed | None = None,
         pty: bool = False,
     ) -> Completed:
-        """Run a command in the login shell.
-
-        Args:
-            command: One line for whatever shell the login has; quote with `shlex.quote`.
-            stdin: Sent to it, then its stdin is closed.
-            timeout: Seconds until the connection is given up.
-            limit: Most bytes of stdout.
-            feed: Instead of `stdin`: decides what to send by what was received.
-            pty: Give it a terminal; stdout and stderr then come as one.
+        """Run a command in the login shell; see `Shell`.
 
         Raises:
             GpustrapError: timeout, output-too-large, connection-lost.
@@ -105,7 +77,7 @@ class Session:
         watchdog.daemon = True
         watchdog.start()
         try:
-            done = self._execute(command, feed or _send_once(stdin), limit, pty)
+            done = self._execute(command, feed or send_once(stdin), limit, pty)
         except (paramiko.SSHException, OSError, EOFError) as error:
             if expired.is_set():
                 raise timed_out(node, "a command", timeout) from error
@@ -125,13 +97,7 @@ class Session:
             channel.exec_command(command)
             out, err = _converse(channel, feed, limit)
             if len(out) > limit:
-                raise refuse(
-                    "output-too-large",
-                    self.target.node,
-                    f"the node sent more than {limit} bytes",
-                    evidence=bytes(out[:200]).decode("utf-8", "replace"),
-                    remedy="look at the login's shell start-up files (.bashrc, .profile): they may print without end",
-                )
+                raise output_too_large(self.target.node, limit, bytes(out))
             return Completed(channel.recv_exit_status(), bytes(out), bytes(err))
 
 
@@ -165,11 +131,6 @@ def connect(
         transport.set_keepalive(KEEPALIVE_SECONDS)
         return Session(target, transport, host_key, login, closing.pop_all())
     raise AssertionError("ExitStack lets every exception through")
-
-
-def _send_once(stdin: bytes) -> Feed:
-    pieces = iter([stdin] if stdin else [])
-    return lambda _out, _err: next(pieces, None)
 
 
 def _converse(channel: paramiko.Channel, feed: Feed, limit: int) -> tuple[bytearray, bytearray]:

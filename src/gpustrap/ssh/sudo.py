@@ -72,7 +72,7 @@ def command(argv: list[str], access: Access, *, prompt: str = "") -> str:
 
 @dataclass
 class Dialogue:
-    """A feed for `Session.run` that gives sudo the password once, and the rest only when the command has begun.
+    """A feed for `Shell.run` that gives sudo the password once, and the rest only when the command has begun.
 
     If sudo asks again the password was wrong: stdin is closed at once, so that no account is locked by further
     tries and nothing of what follows is ever taken for a password.

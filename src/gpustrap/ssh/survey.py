@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpustrap.ssh import sudo
 from gpustrap.ssh.problems import refuse
-from gpustrap.ssh.session import Session
+from gpustrap.ssh.shell import Shell
 
 # One line per answer, after a newline that ends what start-up files may have printed. sudo is tried without password
 # and without remembered ones (-k), with its stdin closed.
@@ -78,7 +78,7 @@ class Survey:
         return match is not None and (int(match[1]), int(match[2])) >= OLDEST_PYTHON
 
 
-def survey(session: Session, python: str) -> Survey:
+def survey(session: Shell, python: str) -> Survey:
     """Ask the node.
 
     Args:
@@ -86,7 +86,7 @@ def survey(session: Session, python: str) -> Survey:
         python: Path of the interpreter that is to be used there.
 
     Raises:
-        GpustrapError: no-posix-shell, and what `Session.run` raises.
+        GpustrapError: no-posix-shell, and what `Shell.run` raises.
     """
     mark = random.token_hex(8)
     script = _SCRIPT.format(mark=mark, python=shlex.quote(python))

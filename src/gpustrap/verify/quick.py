@@ -233,6 +233,11 @@ def other_login_check(login: str, remedy: str) -> Check:
     return _login(Verdict.WARN, f"the site's key was not taken, but another was: {login}", remedy=remedy)
 
 
+def no_login_check() -> Check:
+    """The same on this machine itself."""
+    return _login(Verdict.SKIP, "it is this machine itself, so nobody logs in")
+
+
 def _login(verdict: Verdict, reason: str = "", evidence: str = "", remedy: str = "", seconds: float = 0.0) -> Check:
     return Check(
         id="ssh-login",

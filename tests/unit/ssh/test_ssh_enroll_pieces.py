@@ -13,7 +13,7 @@ from gpustrap.model.site import Site
 from gpustrap.ssh import identity
 from gpustrap.ssh.config import Target
 from gpustrap.ssh.root_shell import allow_passwordless_sudo, run_as_root
-from gpustrap.ssh.session import Completed
+from gpustrap.ssh.shell import Completed
 from gpustrap.ssh.sudo import Dialogue
 from gpustrap.ssh.survey import survey
 

@@ -17,7 +17,7 @@ from gpustrap.errors import GpustrapError
 from gpustrap.model.node import Access, Escalation, Secrets
 from gpustrap.ssh import payload, sudo
 from gpustrap.ssh.config import Target
-from gpustrap.ssh.session import Completed
+from gpustrap.ssh.shell import Completed
 
 ECHO = "def main(request):\n    return {'ok': True, 'data': request}\n"
 WHO = "import os\ndef main(request):\n    return {'ok': True, 'data': os.environ.get('SUDO_RAN', 'nobody')}\n"
