@@ -123,6 +123,61 @@ class SecureBootFacts(FromNode):
     source: str = ""
 
 
+class BootKernelFacts(FromNode):
+    """The NVIDIA module that one bootable kernel would load, read from its file.
+
+    Attributes:
+        release: As uname -r will say.
+        module: Path of the file; empty where there is none.
+        version: Of the driver.
+        flavour: By its license.
+        built_for: The kernel in its vermagic.
+        signer: Common name of the key it is signed with; empty: not signed.
+        own_key: Whether that is the key DKMS has on this node.
+        rivals: Why another driver may take the GPUs first, a sentence each.
+    """
+
+    release: str
+    module: str = ""
+    version: str = ""
+    flavour: Literal["open", "proprietary"] | None = None
+    built_for: str = ""
+    signer: str = ""
+    own_key: bool = False
+    rivals: tuple[str, ...] = ()
+
+
+class LibraryFacts(FromNode):
+    """One libnvidia-ml.so.VERSION."""
+
+    version: str
+    path: str
+
+
+class MokFacts(FromNode):
+    """The certificate DKMS signs modules with on this node, and what Secure Boot's shim knows of it."""
+
+    certificate: str = Field(default="", description="its path; empty: there is none")
+    subject: str = ""
+    serial: str = ""
+    enrolled: bool | None = None
+    requested: bool | None = Field(default=None, description="its enrolment is asked for at the next boot")
+
+
+class BootFacts(FromNode):
+    """What the next boot will load."""
+
+    next: str = Field(default="", description="release of the kernel that boots next, as far as can be told")
+    kernels: tuple[BootKernelFacts, ...] = ()
+    library: str = Field(default="", description="version behind libnvidia-ml.so.1: the driver's user space")
+    libraries: tuple[LibraryFacts, ...] = ()
+    mok: MokFacts = MokFacts()
+
+    def kernel(self, release: str) -> BootKernelFacts:
+        """The one of that release; without a module where nothing is known of it."""
+        return next((k for k in self.kernels if k.release == release), BootKernelFacts(release=release))
+
+
 class AptSource(FromNode):
     """One source entry of apt, deb822 or one-line."""
 
@@ -212,6 +267,7 @@ class Facts(FromNode):
     pci: tuple[PciFacts, ...] = ()
     bridges: tuple[BridgeFacts, ...] = ()
     nvidia: NvidiaFacts = NvidiaFacts()
+    boot: BootFacts = BootFacts()
     secure_boot: SecureBootFacts = SecureBootFacts()
     package_manager: PackageManagerFacts = PackageManagerFacts()
     network: NetworkFacts = NetworkFacts()

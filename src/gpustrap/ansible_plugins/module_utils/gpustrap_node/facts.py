@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import apt, dpkg, installs, network, nvidia, pci, rpm, storage, system
+from . import apt, boot, dpkg, installs, network, nvidia, pci, rpm, storage, system
 from .host import Host, NodeError
 
 
@@ -34,6 +34,7 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
         "bridges": pci.bridge_facts(host, devices),
         "secure_boot": pci.secure_boot(host),
         "nvidia": nvidia.nvidia_facts(host),
+        "boot": boot.boot_facts(host, kernel, virt),
         "package_manager": _package_manager(host, names, known),
         "network": network.network_facts(host),
         "time": clock,
@@ -48,6 +49,24 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
         host.note("not run as root: what only root can read is unknown")
     facts["notes"] = host.notes
     return facts
+
+
+def collect_boot(host: Host) -> dict[str, object]:
+    """As much of the facts as it takes to decide about a reboot; a role's run asks for it more than once."""
+    kernel, virt = system.kernel_facts(host), system.virtualization(host)
+    return {
+        "schema_version": 1,
+        "os": system.os_facts(host),
+        "kernel": kernel,
+        "virtualization": virt,
+        "pci": pci.pci_facts(host),
+        "secure_boot": pci.secure_boot(host),
+        "nvidia": nvidia.loaded(host),
+        "boot": boot.boot_facts(host, kernel, virt),
+        "root": host.is_root,
+        **system.identity(host),
+        "notes": host.notes,
+    }
 
 
 def _package_manager(host: Host, names: list[str], known: dict[str, dpkg.Package] | None) -> dict[str, object]:

@@ -42,9 +42,9 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
         raise NodeError("bad-request", "budget is a number of seconds")
     host = Host(root, float(budget))
     if verb == "facts":
-        from .facts import collect  # noqa: PLC0415
+        from .facts import collect, collect_boot  # noqa: PLC0415
 
-        return collect(host, args)
+        return collect_boot(host) if args.get("only") == "boot" else collect(host, args)
     if verb == "observe":
         from .observe import observe  # noqa: PLC0415
 

@@ -17,17 +17,21 @@ LAB = "/run/lab-gpu/state"  # what a node of the lab with simulated GPUs has
 
 def nvidia_facts(host: Host) -> dict[str, object]:
     """The driver as it runs; nothing is loaded to find out, so nvidia-smi is only asked where the module is there."""
+    found = loaded(host)
+    there = bool(found["module"]) and any(host.exists(path) for path in SMI)
+    nvml, error = _nvml(host) if there else (None, "")
+    return {**found, "nvml": nvml, "nvml_error": error}
+
+
+def loaded(host: Host) -> dict[str, object]:
+    """The loaded module, and the GPUs it drives."""
     text = host.read(PROC + "/version") or ""
     module = parse_module_version(text)
     bound = [parse_address(name) for name in host.names(PROC + "/gpus")]
-    there = bool(module) and any(host.exists(path) for path in SMI)
-    nvml, error = _nvml(host) if there else (None, "")
     return {
         "module": module,
         "flavour": ("open" if "Open Kernel Module" in text else "proprietary") if module else None,
         "bound": sorted(filter(None, bound)),
-        "nvml": nvml,
-        "nvml_error": error,
         "simulated": "simulated=1" in (host.read(LAB) or "").splitlines(),
     }
 
