@@ -31,9 +31,11 @@ PULL_SECONDS = 90
 PACKAGES = (
     "ca-certificates",
     "dbus",
+    "initramfs-tools",
     "iproute2",
     "kmod",
     "libpam-systemd",
+    "linux-base",
     "netbase",
     "openssh-server",
     "procps",

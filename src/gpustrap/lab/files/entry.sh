@@ -31,13 +31,23 @@ for link in "$libraries/libnvidia-ml.so.1" /usr/bin/nvidia-smi; do
     case $(readlink "$link" || :) in /run/lab-gpu/*) rm "$link" ;; esac
 done
 if [ -d "$gpus" ]; then
+    # The kernel's packages, as an installer leaves them.
+    if [ ! -e /etc/apt/sources.list.d/lab-kernel.sources ]; then
+        cp "$gpus/kernel/lab-kernel.sources" /etc/apt/sources.list.d/
+        dpkg --install "$gpus/kernel/image.deb" >/var/log/lab-kernel.log 2>&1 || cat /var/log/lab-kernel.log
+    fi
     mkdir -p /run/lab-gpu
-    cp -dR "$gpus"/. /run/lab-gpu/
+    cp -dR "$gpus/state" "$gpus/sys" "$gpus/proc" "$gpus/kernel.log" /run/lab-gpu/
+    [ ! -x /usr/bin/python3 ] || "$gpus/bin/lab-gpu-boot"
     mount --bind /run/lab-gpu/sys/bus/pci/devices /sys/bus/pci/devices
     mount --bind /run/lab-gpu/proc/driver /proc/driver
     cat /proc/sys/kernel/random/uuid >/run/lab-gpu/boot_id
     mount --bind /run/lab-gpu/boot_id /proc/sys/kernel/random/boot_id
-    if [ -d /run/lab-gpu/lib ]; then
+    # A driver that the node was started with comes from no package.
+    if ! grep -q '^library=$' "$gpus/state" && [ ! -e /usr/bin/nvidia-smi ]; then
+        mkdir -p /run/lab-gpu/lib /run/lab-gpu/bin
+        cp "$gpus/lib/libnvidia-ml.so.1" /run/lab-gpu/lib/
+        cp "$gpus/bin/nvidia-smi" /run/lab-gpu/bin/
         ln -sf /run/lab-gpu/lib/libnvidia-ml.so.1 "$libraries/"
         ln -sf /run/lab-gpu/bin/nvidia-smi /usr/bin/
     fi

@@ -1,4 +1,4 @@
-"""Builds what runs on the node: the stand-in for libnvidia-ml.so.1, and nvidia-smi as one file."""
+"""Builds what runs on the node: the stand-in for libnvidia-ml.so.1; nvidia-smi and the boot program, one file each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpustrap.lab.gpus.machine import GpuError
+from gpustrap.lab.gpus.machine import GpuError, data
 
 HERE = Path(__file__).parent
-START = "import sys\n\nfrom lab_smi.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+PYTHON = "/usr/bin/python3"
+SMI = "import sys\n\nfrom lab_smi.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+BOOT = "import os\nfrom pathlib import Path\n\nfrom gpustrap.lab.gpus.boot import HERE, boot\n\n"
+BOOT += "boot(HERE, Path('/'), os.uname().release)\n"
+BOOT_MODULES = ("boot", "links", "machine", "state", "sysfs")
+DATA = ("boards", "drivers", "mig", "profiles")
 LIBRARY = "libnvidia-ml.so.1"
-SOURCES = ("nvml.c", "nvml_health.c")
+SOURCES = ("nvml.c", "nvml_health.c", "nvml_links.c", "nvml_mig.c", "nvml_set.c")
 FLAGS = ("-std=gnu11", "-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 # What nvidia-smi itself links to, and nvidia-ml-py no longer calls.
 OLD_NAMES = (
@@ -69,15 +74,30 @@ def library(directory: Path, compiler: str = "gcc") -> Path:
     return target
 
 
-def smi(target: Path, python: str = "/usr/bin/python3") -> Path:
+def smi(target: Path, python: str = PYTHON) -> Path:
     """Write ``nvidia-smi``: one executable file with our program in it, which any Python runs."""
+    content = {
+        f"lab_smi/{path.name}": path.read_bytes()
+        for path in sorted((HERE / "smi").iterdir())
+        if path.suffix in (".py", ".txt")
+    }
+    return _program(target, python, SMI, content)
+
+
+def boot(target: Path, python: str = PYTHON) -> Path:
+    """Write the program that a node's boot runs: `gpustrap.lab.gpus.boot` with its data as Python literals."""
+    content = {f"{place}/__init__.py": b"" for place in ("gpustrap", "gpustrap/lab", "gpustrap/lab/gpus")}
+    content |= {f"gpustrap/lab/gpus/{name}.py": (HERE / f"{name}.py").read_bytes() for name in BOOT_MODULES}
+    content |= {f"gpustrap/lab/gpus/{name}.txt": repr(data(name)).encode() for name in DATA}
+    return _program(target, python, BOOT, content)
+
+
+def _program(target: Path, python: str, start: str, content: dict[str, bytes]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         file.write(f"#!{python}\n".encode())
         with zipfile.ZipFile(file, "w") as archive:
-            for path in sorted((HERE / "smi").iterdir()):
-                if path.suffix in (".py", ".txt"):
-                    archive.writestr(zipfile.ZipInfo(f"lab_smi/{path.name}"), path.read_bytes())
-            archive.writestr(zipfile.ZipInfo("__main__.py"), START)
+            for name, words in {**content, "__main__.py": start.encode()}.items():
+                archive.writestr(zipfile.ZipInfo(name), words)
     target.chmod(0o755)
     return target

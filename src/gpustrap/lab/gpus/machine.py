@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from ast import literal_eval
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
-import yaml
-
-HERE = Path(__file__).parent
 UUIDS = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562's name space for OIDs, no one's GPUs
 # Faults of the whole machine, and of one GPU with the value they have unless told otherwise.
-MACHINE_FAULTS = {"version-mismatch": "535.161.07", "nvml-error": "999"}
+MACHINE_FAULTS = {"version-mismatch": "535.161.07", "nvml-error": "999", "nouveau": ""}
 GPU_FAULTS = {
     "lost": "",
     "missing": "",
@@ -123,8 +121,27 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What a program set on a GPU; lost at the boot.
+
+    Attributes:
+        gpu: The GPU by its number in the profile.
+        key: Of its line in the state file.
+    """
+
+    gpu: int
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """A profile with a driver and faults."""
+    """A profile with a driver and faults.
+
+    Attributes:
+        settings: What was set while it runs.
+        nouveau: Whether the kernel's own driver has taken the GPUs.
+    """
 
     profile: str
     seed: str
@@ -132,6 +149,8 @@ class Machine:
     nvswitches: NvSwitches | None
     driver: Driver | None
     faults: tuple[Fault, ...] = ()
+    nouveau: bool = False
+    settings: tuple[Setting, ...] = ()
 
     def fault(self, kind: str, gpu: int = -1) -> str | None:
         """The value of a fault that is there."""
@@ -155,8 +174,14 @@ class Machine:
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """One of our data files."""
-    found = yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
+    """One of our data files. On a node, where there is no YAML, they come as Python literals."""
+    ready = files(__package__) / f"{name}.txt"
+    if ready.is_file():
+        found = literal_eval(ready.read_text(encoding="utf-8"))
+    else:
+        import yaml  # noqa: PLC0415 - a node has none
+
+        found = yaml.safe_load((files(__package__) / f"{name}.yml").read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise TypeError(f"{name}.yml is no mapping")
     return found
@@ -189,6 +214,13 @@ def driver(branch: str | None = None, flavour: str = "open") -> Driver:
     ):
         raise GpuError(f"branch {branch} has no {flavour} modules")
     return Driver(version, version, str(row["cuda"]), flavour)
+
+
+def driver_of(version: str, flavour: str) -> Driver:
+    """The driver of a version, whose branch need not be one of ours: then the CUDA of the branch before it."""
+    branch, rows = int(version.split(".", maxsplit=1)[0]), data("drivers")["branches"]
+    before = max((int(known) for known in rows if int(known) <= branch), default=min(int(known) for known in rows))
+    return Driver(version, version, str(rows[str(before)]["cuda"]), flavour)
 
 
 def machine(profile: str, running: Driver | None = None, seed: str = "lab") -> Machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
 import tempfile
@@ -11,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from gpustrap.lab import state as state_files
 from gpustrap.lab.engine import refusal
-from gpustrap.lab.gpus import build, state, sysfs
+from gpustrap.lab.gpus import boot, build, kernel, state
 from gpustrap.lab.gpus.machine import GpuError, Machine, driver, machine, profiles
 
 if TYPE_CHECKING:
     from gpustrap.lab.manager import LabNode
 
-HERE = "/run/lab-gpu"  # on the node, while it runs
-DEVICES = f"{HERE}/sys/devices"
+HERE = boot.HERE
 
 
 def parse(words: str, seed: str) -> Machine:
@@ -37,18 +37,19 @@ def prepare(directory: Path, there: Machine) -> None:
     """Write what the node's next boot takes; one that runs does not see it.
 
     Raises:
-        GpuError: A driver needs the stand-in for NVML, and it cannot be built.
+        GpuError: The stand-in for NVML cannot be built.
     """
     with tempfile.TemporaryDirectory(prefix="gpustrap-gpus-") as temporary:
         new = Path(temporary)
-        _write(new, there)
-        if there.driver is not None:
-            build.smi(new / "bin/nvidia-smi")
-            build.library(new / "lib")
-            (new / "lib/stubs.c").unlink()
+        boot.lay(new, there)
+        build.smi(new / "bin/nvidia-smi")
+        build.boot(new / "bin/lab-gpu-boot")
+        build.library(new / "lib")
+        (new / "lib/stubs.c").unlink()
+        kernel.write(new / "kernel", os.uname().release)
         for path in (new, *new.rglob("*")):
             if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or path.name == "nvidia-smi" else 0o644)
+                path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o755)  # the same directory all the time: a node has it mounted
         for path in directory.iterdir():
@@ -96,7 +97,7 @@ def change(node: LabNode, there: Machine) -> None:
     if running(node).driver != there.driver:
         raise GpuError(f"node {node.name}: another driver runs after a reboot")
     with tempfile.TemporaryDirectory(prefix="gpustrap-gpus-") as temporary:
-        _write(Path(temporary), there)
+        boot.lay(Path(temporary), there)
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in sorted(Path(temporary).iterdir()):
@@ -112,10 +113,3 @@ def change(node: LabNode, there: Machine) -> None:
         done = node.exec(put, stdin=state.text(there).encode())
     if done.returncode != 0:
         raise GpuError(f"node {node.name}: its GPUs cannot be changed: {done.stderr[-500:]}")
-
-
-def _write(root: Path, there: Machine) -> None:
-    (root / "proc/driver").mkdir(parents=True)
-    sysfs.write(root, there, links=DEVICES)
-    state.write(root / "state", there)
-    (root / "kernel.log").write_text("".join(f"{line}\n" for line in state.kernel_log(there)), encoding="ascii")

@@ -12,19 +12,29 @@
 #include <strings.h>
 #include <unistd.h>
 
+#ifdef __aarch64__
+#define INSTALLED "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1"
+#else
+#define INSTALLED "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+#endif
 #define DEVICES 64
 #define EXPORTS 512
 
 static struct { int index; } devices[DEVICES];
 static int users;
 
+const char *state_path(void)
+{
+    const char *path = getenv("LAB_GPU_STATE");
+    return path ? path : "/run/lab-gpu/state";
+}
+
 /* Copies the value of a key; index -1 is the machine. */
 static nvmlReturn_t lookup(int index, const char *key, char *value, size_t size)
 {
-    const char *path = getenv("LAB_GPU_STATE");
     char line[LINE], wanted[LINE];
     nvmlReturn_t ret = NOT_SUPPORTED;
-    FILE *file = fopen(path ? path : "/run/lab-gpu/state", "re");
+    FILE *file = fopen(state_path(), "re");
     size_t length;
 
     if (!file)
@@ -55,6 +65,26 @@ static int machine_number(const char *key)
 {
     char value[LINE];
     return lookup(-1, key, value, sizeof value) == SUCCESS ? atoi(value) : 0;
+}
+
+/* The version of the library: a package's name of it ends with that, and changes at once when the package does. */
+static void library_version(char *value, size_t size)
+{
+    const char *path = getenv("LAB_GPU_LIBRARY");
+    char target[LINE];
+    const char *found;
+    ssize_t length;
+
+    lookup(-1, "library", value, size);
+    if (!path && getenv("LAB_GPU_STATE"))
+        return;
+    length = readlink(path ? path : INSTALLED, target, sizeof target - 1);
+    if (length <= 0)
+        return;
+    target[length] = 0;
+    found = strstr(target, "libnvidia-ml.so.");
+    if (found && strchr(found + 16, '.') && strlen(found + 16) < size)
+        strcpy(value, found + 16);
 }
 
 nvmlReturn_t reach(nvmlDevice_t device)
@@ -95,6 +125,11 @@ nvmlReturn_t number(nvmlDevice_t device, const char *key, uint *value)
     nvmlReturn_t ret = text(device, key, words, sizeof words);
     if (ret == SUCCESS && value)
         *value = (uint)strtol(words, NULL, 0);
+    if (ret == SUCCESS && !strncmp(key, "util", 4)) { /* of a GPU in MIG mode there is no utilization as a whole */
+        uint mig = 0;
+        number(device, "mig", &mig);
+        ret = mig ? NOT_SUPPORTED : SUCCESS;
+    }
     return ret;
 }
 
@@ -110,7 +145,7 @@ API nvmlReturn_t nvmlInitWithFlags(uint flags)
     if (ret != SUCCESS && ret != NOT_SUPPORTED)
         return ret;
     lookup(-1, "module", module, sizeof module);
-    lookup(-1, "library", library, sizeof library);
+    library_version(library, sizeof library);
     if (!*module)
         return DRIVER_NOT_LOADED;
     if (strcmp(module, library))
@@ -162,8 +197,10 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *value, uint size)
 {
     char library[64];
     int version = 0;
-    nvmlReturn_t ret = lookup(-1, "library", library, sizeof library);
-    if (ret == SUCCESS && cuda(&version) == SUCCESS)
+    nvmlReturn_t ret = cuda(&version);
+
+    library_version(library, sizeof library);
+    if (ret == SUCCESS)
         snprintf(value, size, "%d.%s", version / 1000, library);
     return ret;
 }
@@ -221,21 +258,36 @@ static nvmlReturn_t by_key(const char *key, const char *wanted, nvmlDevice_t *de
         }
     return NOT_FOUND;
 }
-API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *id, nvmlDevice_t *d) { return by_key("uuid", id, d); }
+API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *id, nvmlDevice_t *device)
+{
+    uint at;
+    if (strncmp(id, "MIG-", 4))
+        return by_key("uuid", id, device);
+    for (at = 0; nvmlDeviceGetHandleByIndex_v2(at, device) == SUCCESS; at++)
+        if (mig_by_uuid(*device, id, device) == SUCCESS)
+            return SUCCESS;
+    return NOT_FOUND;
+}
 API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *id, nvmlDevice_t *d) { return by_key("serial", id, d); }
 API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *d) { return by_key("bus_id", id, d); }
 API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, uint *index)
 {
     nvmlReturn_t ret = reach(device);
     if (ret == SUCCESS)
-        *index = (uint)device->index;
+        *index = mig_id(device) == NO_INSTANCE ? (uint)device->index : mig_index(device);
     return ret;
 }
 
 /* --- values that are one line of the file --- */
 
-TEXT(nvmlDeviceGetName, "name")
-TEXT(nvmlDeviceGetUUID, "uuid")
+API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *value, uint size)
+{
+    return mig_id(device) == NO_INSTANCE ? text(device, "name", value, size) : mig_text(device, 0, value, size);
+}
+API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *value, uint size)
+{
+    return mig_id(device) == NO_INSTANCE ? text(device, "uuid", value, size) : mig_text(device, 1, value, size);
+}
 TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 NUMBER(nvmlDeviceGetMinorNumber, "minor")
@@ -259,7 +311,6 @@ PAIR(nvmlDeviceGetPowerManagementLimitConstraints, "power_min", "power_max")
 FIXED(nvmlDeviceGetComputeMode, uint, 0)
 FIXED(nvmlDeviceGetDisplayMode, uint, 0)
 FIXED(nvmlDeviceGetDisplayActive, uint, 0)
-FIXED(nvmlDeviceIsMigDeviceHandle, uint, 0)
 API nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *value)
 {
     return text(device, "gsp", value, 64);
@@ -307,8 +358,11 @@ typedef struct { uint version; ull total, reserved, free, used; } memory_v2_t;
 API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, memory_v2_t *memory)
 {
     ull total = 0, reserved = 0, used = 0;
+    uint part = 0;
     nvmlReturn_t ret = big(device, "memory_total", &total);
-    if (ret == SUCCESS)
+    if (ret == SUCCESS && mig_id(device) != NO_INSTANCE)
+        ret = mig_memory(device, 0, &part), total = part;
+    else if (ret == SUCCESS)
         ret = big(device, "memory_reserved", &reserved);
     if (ret == SUCCESS)
         ret = big(device, "memory_used", &used);
@@ -327,8 +381,11 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, memory_t *memory)
 API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, memory_t *memory)
 {
     ull total = 0, used = 0;
+    uint part = 0;
     nvmlReturn_t ret = big(device, "bar1_total", &total);
-    if (ret == SUCCESS)
+    if (ret == SUCCESS && mig_id(device) != NO_INSTANCE)
+        ret = mig_memory(device, 1, &part), total = part;
+    else if (ret == SUCCESS)
         ret = big(device, "bar1_used", &used);
     memory->total = MIB(total), memory->used = MIB(used), memory->free = MIB(total - used);
     return ret;

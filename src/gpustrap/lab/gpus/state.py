@@ -7,9 +7,11 @@ supported by the board; a value ``!N`` is NVML's return code N instead of a valu
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from gpustrap.lab.gpus.machine import Driver, Fault, Gpu, Machine, inject, machine
+from gpustrap.lab.gpus.links import instances, links
+from gpustrap.lab.gpus.machine import Driver, Fault, Gpu, Machine, Setting, inject, machine
 
 GPU_IDLE, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x8, 0x20, 0x40, 0x80  # nvmlClocksEventReasons
 # What NVIDIA says is to be done after an Xid: nvmlDeviceGpuRecoveryAction_t. Of the others: nothing.
@@ -30,7 +32,7 @@ def text(there: Machine) -> str:
     lines = [f"{key}={value}" for key, value in _machine(there).items()]
     lines += [f"fault={one.kind} {one.gpu} {one.value}".rstrip() for one in there.faults]
     for index, (at, gpu) in enumerate(there.bound()):
-        values = healthy(gpu, index, there.driver) | _broken(there, at, gpu)
+        values = _healthy(there, at, gpu, index) | _set(there, at) | _broken(there, at, gpu)
         lines += [f"{index}.{key}={value}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
 
@@ -45,18 +47,28 @@ def write(path: Path, there: Machine) -> None:
 
 
 def parse(words: str) -> Machine:
-    """The machine that a state file was written from."""
+    """The machine that a state file was written from, with what was set on it since."""
     pairs = [line.split("=", 1) for line in words.splitlines() if "=" in line]
     values = {key: value for key, value in pairs if key != "fault"}
     running = None
     if values["library"]:
         running = Driver(values["real_module"], values["library"], values["cuda"], values["flavour"])
-    found = machine(values["profile"], running, values["seed"])
+    found = replace(machine(values["profile"], running, values["seed"]), nouveau="nouveau" in values)
     for key, value in pairs:
         if key == "fault":
             kind, gpu, amount = (*value.split(" ", 2), "")[:3]
             found = inject(found, Fault(kind, int(gpu), amount))
-    return found
+    return replace(found, settings=_changed(found, values))
+
+
+def _changed(there: Machine, values: dict[str, str]) -> tuple[Setting, ...]:
+    """The lines of GPUs that nvidia-smi or NVML wrote: those that the machine alone would not have."""
+    found = []
+    for index, (at, gpu) in enumerate(there.bound()):
+        alone = _healthy(there, at, gpu, index) | _broken(there, at, gpu)
+        lines = {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{index}.")}
+        found += [Setting(at, key, value) for key, value in lines.items() if value != str(alone.get(key))]
+    return tuple(found)
 
 
 def kernel_log(there: Machine) -> tuple[str, ...]:
@@ -92,6 +104,8 @@ def _machine(there: Machine) -> dict[str, object]:
         "flavour": driver.flavour,
         "count": len(there.bound()),
     }
+    if there.nouveau:
+        found["nouveau"] = 1
     if (code := there.fault("nvml-error")) is not None:
         found["init"] = f"!{code}"
     return found
@@ -164,7 +178,7 @@ def _temperatures(row: dict[str, int]) -> dict[str, object]:
 
 
 def _memory(gpu: Gpu) -> dict[str, object]:
-    """ECC, remapped rows, retired pages, MIG, NVLink: what the board has of it."""
+    """ECC, remapped rows, retired pages, MIG: what the board has of it."""
     board = gpu.board
     found: dict[str, object] = {}
     if board.can("ecc"):
@@ -178,9 +192,15 @@ def _memory(gpu: Gpu) -> dict[str, object]:
         found |= {"retired_sbe": 0, "retired_dbe": 0, "retired_pending": 0}
     if board.can("mig"):
         found |= {"mig": 0, "mig_pending": 0}
-    if board.can("nvlink"):
-        found |= {"fabric": "Completed", "nvlinks": 18}
     return found
+
+
+def _healthy(there: Machine, at: int, gpu: Gpu, index: int) -> dict[str, object]:
+    return healthy(gpu, index, there.driver) | {"at": at} | links(there, gpu) | instances(gpu)
+
+
+def _set(there: Machine, at: int) -> dict[str, object]:
+    return {one.key: one.value for one in there.settings if one.gpu == at}
 
 
 def _broken(there: Machine, at: int, gpu: Gpu) -> dict[str, object]:
@@ -207,7 +227,7 @@ def _effect(fault: Fault, gpu: Gpu) -> dict[str, object]:
         "throttled": {"reasons": HW_SLOWDOWN | POWER_BRAKE, "clock_graphics": row["clocks"]["idle"]},
         "narrow": {"width": value},
         "slow-link": {"gen": value},
-        "mig": {"mig": 1, "mig_pending": 1, "util": "!3", "util_memory": "!3"},
+        "mig": {"mig": 1, "mig_pending": 1},
     }
     if kind == "hot":
         return _hot(value, row["temperature"])

@@ -95,6 +95,11 @@ def driver_files(there: Machine) -> dict[str, str]:
     return found
 
 
+def path_above(gpu: Gpu) -> tuple[str, ...]:
+    """The host bridge and the bridges above a GPU, as sysfs names them."""
+    return tuple(_above(gpu.address, switch=gpu.switch))
+
+
 def _above(address: str, *, switch: bool) -> list[str]:
     """The root bus and the bridges above an address, the root port first."""
     bus, slot = int(address[5:7], 16), address[8:]
@@ -157,7 +162,7 @@ def _gpu(there: Machine, at: int, gpu: Gpu, above: str, bound: bool) -> Iterator
             "resource": _resource(row["bars"], gpu.address, assigned=there.fault("bars-unassigned", at) is None),
             "config": b"\xff" * 256 if lost else _config("0x10de", device, int(row["class"], 16)),
         },
-        "nvidia" if bound else "",
+        "nvidia" if bound else "nouveau" if there.nouveau else "",
     )
     if "audio" in row:
         sound = f"0x{row['audio']}"

@@ -7,17 +7,18 @@ signatures are apt's, and environments are solved and linked by rattler.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
 from gpustrap.lab import state
-from gpustrap.lab.standins import conda, docker, nvidia
-from gpustrap.lab.standins.parts import VENDOR
+from gpustrap.lab.standins import conda, docker, faults, nvidia
+from gpustrap.lab.standins.parts import VENDOR, refusal
 from gpustrap.model.progress import Progress, Step, silent
 
 Builder = Callable[[Path, Progress], None]
@@ -44,8 +45,11 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     directory.mkdir(parents=True, exist_ok=True)
 
     def put(name: str) -> None:
-        shutil.rmtree(directory / name, ignore_errors=True)
-        shutil.copytree(_cached(name, progress), directory / name, copy_function=_link)
+        made = _cached(name, progress)
+        _put(made, directory / name, ".*")  # what is hidden is not served
+        if name == "nvidia":
+            _put(made, sound(directory))
+            _list(directory).unlink(missing_ok=True)
 
     with state.lock("standins"), _readable(), ThreadPoolExecutor() as pool:
         list(pool.map(put, PIECES))
@@ -56,6 +60,52 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
         **nvidia.variables(directory / "nvidia", f"{url}/nvidia"),
         "gpustrap_simulated": True,
     }
+
+
+def sound(directory: Path) -> Path:
+    """Where NVIDIA's repositories are kept as they were made, with their keys: what faults are made from."""
+    return directory.with_name(f"{directory.name}-sound") / "nvidia"
+
+
+def spoil(directory: Path, names: Sequence[str], texts: Sequence[str]) -> None:
+    """Let NVIDIA's repositories have faults, see `gpustrap.lab.standins.faults`; without any, heal them.
+
+    Args:
+        directory: What `build` was given; its nodes see the change with their next ``apt-get update``.
+        names: Of repositories; all, where there is none.
+        texts: The faults, ``KIND=VALUE``. Those that a repository had before are gone.
+
+    Raises:
+        GpustrapError: There is no such repository, fault or package.
+    """
+    known = faulty(directory)
+    repositories, wrong = faults.chosen(names), faults.parse(texts)
+    with _readable():
+        faults.apply(sound(directory), directory / "nvidia", repositories, wrong)
+    now = known | {one.name: list(texts) for one in repositories}
+    state.write(_list(directory), json.dumps(now, indent=1) + "\n")
+
+
+def faulty(directory: Path) -> dict[str, list[str]]:
+    """Name of each repository -> its faults.
+
+    Raises:
+        GpustrapError: No stand-ins are served from there.
+    """
+    if not sound(directory).is_dir():
+        message = "the lab serves no stand-ins of NVIDIA's repositories"
+        raise refusal(message, remedy="gpustrap lab up --standins --site DIR", code="standins-not-served")
+    listed = json.loads(_list(directory).read_text(encoding="utf-8")) if _list(directory).exists() else {}
+    return {one.name: listed.get(one.name, []) for one in faults.chosen(())}
+
+
+def _list(directory: Path) -> Path:
+    return sound(directory).with_name("faults.json")
+
+
+def _put(made: Path, place: Path, *left_out: str) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(made, place, ignore=shutil.ignore_patterns(*left_out), copy_function=_link)
 
 
 @contextmanager
@@ -90,8 +140,8 @@ def _cached(name: str, progress: Progress) -> Path:
 def _recipe(name: str) -> str:
     """A digest of everything of ours that a piece is made from."""
     here = Path(__file__).parent
-    own = [*here.glob(f"{name}*.py"), *VENDOR.glob(f"{name}*.yml"), *(here / "files").glob("*.sh")]
-    sources = [*(here / shared for shared in SHARED), *own]
+    own = [*here.glob(f"{name}*.py"), *VENDOR.glob(f"{name}*.yml"), *(here / "files").rglob("*")]
+    sources = [path for path in (*(here / shared for shared in SHARED), *own) if path.is_file()]
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(path.read_bytes())

@@ -21,10 +21,12 @@ class File:
     Attributes:
         content: What is in it.
         mode: Its permissions.
+        link: Where it leads, if it is a symbolic link.
     """
 
-    content: bytes
+    content: bytes = b""
     mode: int = 0o644
+    link: str = ""
 
 
 def control_text(fields: Mapping[str, str]) -> str:
@@ -62,7 +64,10 @@ def _tar(files: Mapping[str, File]) -> bytes:
         for path in sorted({"", *directories, *files}):
             entry = tarfile.TarInfo(f"./{path}")
             entry.mtime, entry.uname, entry.gname = EPOCH, "root", "root"
-            if path in files:
+            if path in files and files[path].link:
+                entry.type, entry.linkname = tarfile.SYMTYPE, files[path].link
+                archive.addfile(entry)
+            elif path in files:
                 entry.size, entry.mode = len(files[path].content), files[path].mode
                 archive.addfile(entry, io.BytesIO(files[path].content))
             else:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpustrap.lab.standins import nvidia_driver_files as driver
+from gpustrap.lab.standins import nvidia_programs as programs
 from gpustrap.lab.standins.deb import File
 from gpustrap.lab.standins.nvidia_data import Package
 from gpustrap.lab.standins.parts import fill
@@ -51,13 +53,24 @@ class Site:
 
 def files(package: Package, site: Site) -> dict[str, File]:
     """All files of a package, by path."""
-    made = {path: KINDS[kind](package, site) for path, kind in package.files.items()}
+    made = {path: _made(kind, package, site) for path, kind in package.files.items()}
     return {f"usr/share/doc/{package.name}/README.simulated": _note(package, site), **made}
+
+
+def _made(kind: str, package: Package, site: Site) -> File:
+    others = {**driver.KINDS, **programs.KINDS}
+    return others[kind](package) if kind in others else KINDS[kind](package, site)
 
 
 def scripts(package: Package) -> dict[str, str]:
     """All maintainer scripts of a package, by name."""
-    return {name: _filled(SCRIPTS[kind], package) for name, kind in package.scripts.items()}
+    return {name: _script(kind, package) for name, kind in package.scripts.items()}
+
+
+def _script(kind: str, package: Package) -> str:
+    if kind in programs.SCRIPTS:
+        return programs.script(kind, package)
+    return driver.script(kind, package) if kind in driver.SCRIPTS else _filled(SCRIPTS[kind], package)
 
 
 def _filled(text: str, package: Package) -> str:

@@ -1,6 +1,7 @@
 """Simulated machines: their data, their faults, and the tree that the real probe reads."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -135,5 +136,5 @@ def test_kernel_log_has_xids_in_the_form_that_verify_looks_for():
 
 
 def test_data_is_independent_of_the_catalog():
-    for path in gpus.HERE.rglob("*.py"):
+    for path in Path(gpus.__file__).parent.rglob("*.py"):
         assert "gpustrap.catalog" not in path.read_text(encoding="utf-8")

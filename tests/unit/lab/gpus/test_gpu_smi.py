@@ -262,7 +262,7 @@ def test_the_question_of_the_probe(node):
 
 
 def test_it_is_syntax_of_the_oldest_python_of_a_node():
-    for path in (gpus.HERE / "smi").glob("*.py"):
+    for path in (Path(gpus.__file__).parent / "smi").glob("*.py"):
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 

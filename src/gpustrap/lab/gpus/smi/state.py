@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 PATH = "/run/lab-gpu/state"
+LIBRARY = "/usr/lib/{}-linux-gnu/libnvidia-ml.so.1".format(os.uname().machine)
 GONE = "N/A"
 OLD = "Requested functionality has been deprecated"
 WORDS = {
@@ -61,6 +62,16 @@ def path() -> Path:
     return Path(os.environ.get("LAB_GPU_STATE") or PATH)
 
 
+def library(there: str) -> str:
+    """The version of the library: a package's name of it ends with that, and changes at once when the package does."""
+    link = os.environ.get("LAB_GPU_LIBRARY") or ("" if os.environ.get("LAB_GPU_STATE") else LIBRARY)
+    try:
+        installed = str(Path(link).readlink()).rpartition("libnvidia-ml.so.")[2]
+    except OSError:
+        return there
+    return installed if "." in installed else there
+
+
 def load() -> Machine:
     """The machine, once NVML is up.
 
@@ -81,6 +92,7 @@ def load() -> Machine:
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
             "Make sure that the latest NVIDIA driver is installed and running.\n",
         )
+    values["library"] = library(values["library"])
     if values["module"] != values["library"]:
         short = ".".join(values["library"].split(".")[:2])
         raise SmiError(18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: " + short)
