@@ -132,6 +132,52 @@ def status(form: FormatOption = Format.TABLE) -> None:
         tell(f"Lab {lab} has leftovers. Remove: gpustrap lab down --lab {lab}")
 
 
+@lab_app.command(
+    epilog=examples(
+        "gpustrap lab standins",
+        "gpustrap lab standins --fault key=rotated --repository debian13",
+        "gpustrap lab standins --fault vanished=nvidia-open=595.91.07-1 --fault future=3",
+        "gpustrap lab standins --heal",
+    )
+)
+def standins(
+    *,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="KIND=VALUE",
+            help="key=expired, key=rotated, key=sha1, key=sha1-signature, wrong-sum=PACKAGE, "
+            "vanished=PACKAGE[=VERSION] or future=DAYS; may be repeated.",
+        ),
+    ] = None,
+    heal: Annotated[bool, typer.Option("--heal", help="Make the repositories sound again.")] = False,
+    repository: Annotated[
+        list[str] | None,
+        typer.Option("--repository", metavar="NAME", help="Only this repository, e.g. debian13; may be repeated."),
+    ] = None,
+    lab: LabOption = "lab",
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show what is wrong with the lab's stand-ins of NVIDIA's repositories, let something be wrong, or heal them.
+
+    Nodes see it with their next apt-get update. The faults given take the place of those there were.
+    """
+    from gpustrap.commands import lab as commands
+
+    if fault and heal:
+        raise typer.BadParameter("give either --fault or --heal", param_hint="--heal")
+    if repository and not (fault or heal):
+        raise typer.BadParameter("goes with --fault or --heal", param_hint="--repository")
+    found = commands.standins(lab, faults=fault or (), heal=heal, repositories=repository or ())
+    rows = [(name, ", ".join(faults) or "none") for name, faults in found.items()]
+    emit(
+        [{"repository": name, "faults": faults} for name, faults in found.items()],
+        Columns(("repository", "faults"), rows),
+        form,
+    )
+
+
 @lab_app.command(epilog=examples("gpustrap lab shell node1", "gpustrap lab shell node1 --lab demo"))
 def shell(node: NodeArgument, lab: LabOption = "lab") -> None:
     """Open a root shell in a node."""

@@ -85,6 +85,20 @@ def status() -> tuple[Status, ...]:
     return all_statuses()
 
 
+def standins(
+    lab: str = DEFAULT_LAB, *, faults: Sequence[str] = (), heal: bool = False, repositories: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Put faults into a lab's stand-ins of NVIDIA's repositories, or heal them; give the faults of each, by name.
+
+    Raises:
+        GpustrapError: The lab serves none, or there is no such repository, fault or package.
+    """
+    laboratory = Lab(lab)
+    if faults or heal:
+        laboratory.spoil_standins(repositories, faults)
+    return laboratory.standin_faults()
+
+
 def shell(node: str, lab: str = DEFAULT_LAB, *, terminal: bool = True) -> int:
     """Open a root shell in a node on this terminal and give its exit status.
 

@@ -317,6 +317,23 @@ class Lab:
         base_url = self.serve(directory)
         return standins.build(directory, base_url=base_url, progress=progress)
 
+    def spoil_standins(self, repositories: Sequence[str], faults: Sequence[str]) -> None:
+        """Let NVIDIA's repositories of these names have these faults and no others; all, where none is named.
+
+        Raises:
+            GpustrapError: The lab serves none, or there is no such repository, fault or package.
+        """
+        from gpustrap.lab import standins  # noqa: PLC0415 - as above
+
+        with state.lock(f"{self.name}/lab"):
+            standins.spoil(self.directory / "standins", repositories, faults)
+
+    def standin_faults(self) -> dict[str, list[str]]:
+        """Name of each of NVIDIA's repositories that the lab serves -> its faults."""
+        from gpustrap.lab import standins  # noqa: PLC0415 - as above
+
+        return standins.faulty(self.directory / "standins")
+
     def remember_site(self, root: Path) -> None:
         """Note that a site has this lab's nodes, so that `down` can take them out."""
         roots = dict.fromkeys([*self.sites(), root.resolve()])

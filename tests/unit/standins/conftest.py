@@ -47,7 +47,9 @@ class Apt:
     root: Path
 
     def __call__(self, *argv: str) -> Done:
-        environment = {**os.environ, "APT_CONFIG": str(self.root / "apt.conf"), "LC_ALL": "C.UTF-8"}
+        # 3bf863cc's stand-in has a self-signature of SHA-1, as the real one has; apt of Debian 13 would refuse it.
+        policy = {"APT_SEQUOIA_CRYPTO_POLICY": str(self.root / "policy.toml")}
+        environment = {**os.environ, **policy, "APT_CONFIG": str(self.root / "apt.conf"), "LC_ALL": "C.UTF-8"}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120)
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -140,6 +142,7 @@ def make_apt(tmp_path, archive) -> Callable[..., Apt]:
             "APT::Sandbox::User": "root",
             "Acquire::Languages": "none",
         }
+        (root / "policy.toml").write_text("[hash_algorithms]\nsha1.second_preimage_resistance = 2100-01-01\n")
         (root / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
         apt = Apt(root)
         if update:

@@ -10,7 +10,7 @@ import yaml
 from gpustrap.lab.standins import nvidia_data
 from gpustrap.lab.standins.parts import VENDOR
 
-ALL = [*nvidia_data.repositories(), nvidia_data.TOOLKIT]
+ALL = list(nvidia_data.all_repositories())
 # Of the distribution's archive.
 ARCHIVE = {"dkms", "libibumad3", "nvidia-kernel-common-570-server", "nvidia-kernel-common-575-server"}
 
@@ -47,13 +47,28 @@ def test_no_package_is_nameless_or_made_of_a_template(name):
 def test_every_row_says_where_and_when_it_was_read():
     data = nvidia_data.base()
     toolkits = yaml.safe_load((VENDOR / "nvidia_cuda.yml").read_text())["toolkits"]
-    rows = [*data["repositories"], data["toolkit_repository"], *toolkits]
+    rows = [*data["repositories"], *data["toolkit_repositories"], *data["keys"], *toolkits]
     said = [(row["source"], row["checked"], row["confidence"]) for row in rows]
     said += [(row.source, row.checked, row.confidence) for row in nvidia_data.rows()]
     for source, checked, confidence in said:
         assert len(source) > 20
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", checked)
         assert confidence in {"verified", "recalled"}
+
+
+def test_every_repository_has_a_key_that_is_described():
+    assert {one.key for one in nvidia_data.all_repositories().values()} == {
+        k["name"] for k in nvidia_data.base()["keys"]
+    }
+
+
+def test_packages_of_arm_servers_are_for_them():
+    found = {p.name: p.architecture for p in nvidia_data.packages("ubuntu2404-sbsa")}
+    assert found["nvidia-dkms-open"] == found["libcudnn9-cuda-13"] == "arm64"
+    assert found["nvidia-driver-pinning-580"] == "all"
+    assert "libnvsdm" not in found
+    assert "cuda-toolkit-13-0" in found
+    assert "cuda-toolkit-13-2" not in found
 
 
 def test_it_is_independent_of_the_catalog():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -9,9 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.apt import parse_policy
+from gpustrap.ansible_plugins.module_utils.gpustrap_openpgp import primary_keys
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.lab import standins
 from gpustrap.lab.standins import deb, nvidia, nvidia_data
+from gpustrap.model.request import Request
 from gpustrap.resolve.gpu.installed import is_nvidias
 
 
@@ -53,7 +56,37 @@ def test_the_request_variables_lead_there(repositories):
     for name in nvidia_data.repositories():
         row = load_catalog().repository(name, "x86_64")
         assert (base / row.path.strip("/") / "InRelease").is_file()
+        assert primary_keys((base / row.key).read_bytes()) == given["gpustrap_nvidia_key_fingerprints"][name]
         assert (base / row.key).read_text().startswith("-----BEGIN PGP PUBLIC KEY BLOCK-----")
+    toolkit = repositories / str(given["gpustrap_container_toolkit_repository"]).removeprefix(
+        f"{repositories.as_uri()}/"
+    )
+    row = load_catalog().repository("container-toolkit", "x86_64")
+    assert (toolkit / row.path.strip("/") / "InRelease").is_file()
+    assert primary_keys((toolkit / row.key).read_bytes()) == given["gpustrap_container_toolkit_key_fingerprints"]
+    assert Request.model_validate({name.removeprefix("gpustrap_"): value for name, value in given.items()})
+
+
+def test_repositories_have_keys_of_their_own_and_share_them_as_nvidias_do(repositories):
+    keys = nvidia.variables(repositories, "http://x")["gpustrap_nvidia_key_fingerprints"]
+    assert keys["ubuntu2204"] == keys["ubuntu2404"] == keys["debian12"]
+    assert len({*keys["debian12"], *keys["debian13"], *keys["ubuntu2604"]}) == 3
+
+
+def test_private_keys_are_not_served(tmp_path, repositories, monkeypatch):
+    """They are kept to sign faults with, for the user alone."""
+    monkeypatch.setenv("GPUSTRAP_LAB_DIR", str(tmp_path / "labs"))
+    monkeypatch.setattr(
+        standins, "PIECES", {"nvidia": lambda place, _say: shutil.copytree(repositories, place, dirs_exist_ok=True)}
+    )
+    for name in ("docker", "conda"):
+        monkeypatch.setattr(getattr(standins, name), "variables", lambda _place, _url: {})
+    served = tmp_path / "labs/x/standins"
+    standins.build(served, base_url="http://x")
+    assert not [path for path in served.rglob("*") if path.suffix == ".secret" or path.name.startswith(".")]
+    kept = sorted((standins.sound(served) / nvidia.KEYS).glob("*.secret"))
+    assert len(kept) == 4
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 
 def test_a_lab_is_given_it():

@@ -39,28 +39,35 @@ class Key:
         return call(*self.gpg, "--local-user", self.fingerprint, "--armor", "--detach-sign", stdin=data)
 
 
+def gpg_at(home: Path) -> tuple[str, ...]:
+    """How gpg is called with the keys in `home`, asking nobody."""
+    words = ("--batch", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase", "")
+    return ("gpg", "--homedir", str(home), *words)
+
+
+def listed_fingerprint(gpg: Sequence[str]) -> str:
+    """The fingerprint of the first key there."""
+    listed = call(*gpg, "--with-colons", "--list-keys", remedy=GPG_REMEDY).decode()
+    return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+
+
 @contextmanager
-def signing_key(
-    home: Path, *, algorithm: str = "ed25519", expires: str = "never", options: Sequence[str] = ()
-) -> Iterator[Key]:
+def signing_key(home: Path, *, algorithm: str = "ed25519", options: Sequence[str] = ()) -> Iterator[Key]:
     """A new key whose private part is forgotten with `home`.
 
     Args:
         home: A directory that does not exist yet.
         algorithm: Of gpg's ``--quick-generate-key``.
-        expires: When, in gpg's words.
         options: Further options of gpg, used for making the key and for signing.
 
     Raises:
         GpustrapError: This machine lacks gpg.
     """
     home.mkdir(mode=0o700)
-    words = ("--batch", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase", "")
-    gpg = ("gpg", "--homedir", str(home), *words, *options)
+    gpg = (*gpg_at(home), *options)
     try:
-        call(*gpg, "--quick-generate-key", KEY_USER, algorithm, "sign", expires, remedy=GPG_REMEDY)
-        listed = call(*gpg, "--with-colons", "--list-keys", remedy=GPG_REMEDY).decode()
-        fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+        call(*gpg, "--quick-generate-key", KEY_USER, algorithm, "sign", "never", remedy=GPG_REMEDY)
+        fingerprint = listed_fingerprint(gpg)
         yield Key(fingerprint, call(*gpg, "--armor", "--export", fingerprint), gpg)
     finally:
         call("gpgconf", "--homedir", str(home), "--kill", "gpg-agent")

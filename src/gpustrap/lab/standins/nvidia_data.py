@@ -29,7 +29,7 @@ class Row:
         per: What there is one of: each driver ``version``, ``upstream`` version, ``branch`` or ``toolkit``.
         version: Their version; empty for the driver's package version.
         versions: Versions of packages that follow neither a driver nor a toolkit.
-        architecture: Of dpkg.
+        architecture: ``all``, or ``amd64`` for that of the repository.
         depends: Its dependencies.
         recommends: What is installed along unless apt is told otherwise.
         conflicts: What goes when they come.
@@ -99,18 +99,91 @@ def rows() -> tuple[Row, ...]:
     return tuple(Row(**row) for topic in TOPICS for row in vendor(f"nvidia_{topic}")["packages"])
 
 
-def repositories() -> tuple[str, ...]:
-    """Names of the CUDA repositories."""
-    return tuple(row["name"] for row in base()["repositories"])
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """An apt repository of NVIDIA's.
+
+    Attributes:
+        name: How rows and faults name it.
+        path: Below its base.
+        key: Its key's file: of a CUDA repository in it, of the toolkit's below its base.
+        source: Where this was read.
+        checked: When.
+        confidence: ``verified`` or ``recalled``.
+        base: First part of its path, which a mirror keeps or not.
+        like: The repository whose rows it has, too.
+        architecture: Of its packages, as dpkg names it.
+        drivers: Package versions of drivers, all that were read.
+        toolkits: Releases of toolkits; empty for those that name the repository.
+        lacks: Names that `like` has and it has not.
+        origin: Of Release.
+        label: Of Release.
+    """
+
+    name: str
+    path: str
+    key: str
+    source: str
+    checked: str
+    confidence: Literal["verified", "recalled"]
+    base: str
+    origin: str
+    label: str
+    like: str = ""
+    architecture: str = "amd64"
+    drivers: list[str] = field(default_factory=list)
+    toolkits: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        """Its path below the host, or below ``nvidia/`` of the stand-ins."""
+        return f"{self.base}/{self.path}"
+
+    @property
+    def key_place(self) -> str:
+        """Where its key is, in the same way."""
+        return f"{self.base if self.is_toolkits else self.place}/{self.key}"
+
+    @property
+    def is_toolkits(self) -> bool:
+        """Whether it is one of the container toolkit's own."""
+        return self.base == str(base()["toolkit_defaults"]["base"])
+
+    @property
+    def rows_of(self) -> str:
+        """The name by which rows know it."""
+        return self.like or self.name
 
 
-def packages(repository: str) -> tuple[Package, ...]:
-    """All that a repository holds, sorted; `repository` is one of `repositories` or ``container-toolkit``."""
+@cache
+def all_repositories() -> dict[str, Repository]:
+    """Every repository by its name."""
+    data = base()
+    common = {name: data[name] for name in ("base", "origin", "label")}
+    rows = [
+        *({**common, **row} for row in data["repositories"]),
+        *({**data["toolkit_defaults"], **row} for row in data["toolkit_repositories"]),
+    ]
+    return {row["name"]: Repository(**row) for row in rows}
+
+
+def repositories(architecture: str = "amd64") -> tuple[str, ...]:
+    """Names of the CUDA repositories for an architecture."""
+    found = all_repositories().values()
+    return tuple(one.name for one in found if one.architecture == architecture and not one.is_toolkits)
+
+
+@cache
+def packages(name: str) -> tuple[Package, ...]:
+    """All that a repository holds, sorted."""
+    repository = all_repositories()[name]
     found = {
         (package.name, package.version): package
         for row in rows()
         for values in _each(row, repository)
-        for package in _made(row, {"repository": repository, **values})
+        for package in _made(row, {"repository": repository.rows_of, **values}, repository.architecture)
+        if package.name not in repository.lacks
     }
     return tuple(found[key] for key in sorted(found))
 
@@ -120,31 +193,29 @@ def upstream(version: str) -> str:
     return version.rpartition("-")[0]
 
 
-def _drivers(repository: str) -> list[str]:
-    return next((list(row["drivers"]) for row in base()["repositories"] if row["name"] == repository), [])
-
-
-def _each(row: Row, repository: str) -> Iterator[Values]:
+def _each(row: Row, repository: Repository) -> Iterator[Values]:
     """What the templates of a row are filled from, once for each of its packages in a repository."""
     if row.per == "toolkit":
         yield from _toolkits(repository)
         return
-    if repository not in row.repositories:
+    if repository.rows_of not in row.repositories:
         return
     if row.versions:
         yield from ({"full": version} for version in row.versions)
         return
-    for full in _drivers(repository):
+    for full in repository.drivers:
         branch = full.partition(".")[0]
         if not row.branches or branch in row.branches:
             yield {"full": full, "upstream": upstream(full), "branch": branch}
 
 
-def _toolkits(repository: str) -> Iterator[Values]:
+def _toolkits(repository: Repository) -> Iterator[Values]:
     for toolkit in vendor("nvidia_cuda")["toolkits"]:
-        if repository not in toolkit["repositories"]:
+        if repository.rows_of not in toolkit["repositories"]:
             continue
         for release, component in toolkit["releases"].items():
+            if repository.toolkits and release not in repository.toolkits:
+                continue
             major, minor, _build = release.split(".")
             yield {
                 "major": major,
@@ -156,29 +227,32 @@ def _toolkits(repository: str) -> Iterator[Values]:
             }
 
 
-def _made(row: Row, values: Values) -> Iterator[Package]:
+def _made(row: Row, values: Values, architecture: str) -> Iterator[Package]:
     version = row.version.format(**values)
+    own = architecture if row.architecture == "amd64" else row.architecture
     for template in row.names:
         name = template.format(**values)
         yield Package(
             name,
             version,
-            row.architecture,
-            _fields(row, name, version, values),
+            own,
+            _fields(row, (name, version, own), values),
             {path.format(**values): kind for path, kind in row.files.items()},
             row.scripts,
             values,
         )
 
 
-def _fields(row: Row, name: str, version: str, values: Values) -> dict[str, str]:
+def _fields(row: Row, identity: tuple[str, str, str], values: Values) -> dict[str, str]:
+    name, version, architecture = identity
+
     def filled(*templates: str) -> str:
         return ", ".join(template.format(**values) for template in templates)
 
     return {
         "Package": name,
         "Version": version,
-        "Architecture": row.architecture,
+        "Architecture": architecture,
         "Maintainer": str(base()["maintainer"]),
         "Section": "devel",
         "Priority": "optional",

@@ -40,9 +40,9 @@ def call(*argv: str, cwd: Path | None = None, stdin: bytes = b"", remedy: str = 
     return done.stdout
 
 
-def refusal(message: str, *, evidence: str = "", remedy: str = "") -> GpustrapError:
+def refusal(message: str, *, evidence: str = "", remedy: str = "", code: str = "standins-failed") -> GpustrapError:
     """Why the stand-ins cannot be made here."""
-    return GpustrapError(Problem("standins-failed", "this machine", message, ExitCode.REFUSED, evidence, remedy))
+    return GpustrapError(Problem(code, "this machine", message, ExitCode.REFUSED, evidence, remedy))
 
 
 def fill(template: str, values: dict[str, str]) -> str:
