@@ -9,11 +9,13 @@ typedef unsigned int uint;
 typedef unsigned long long ull;
 
 enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    DRIVER_NOT_LOADED = 9, LIB_RM_VERSION_MISMATCH = 18, VERSION_MISMATCH = 25, UNKNOWN = 999
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, LIB_RM_VERSION_MISMATCH = 18, IN_USE = 19, VERSION_MISMATCH = 25,
+    UNKNOWN = 999
 };
 #define API __attribute__((visibility("default")))
 #define LINE 512
+#define NO_INSTANCE 0xFFFFFFFFU
 #define MIB(n) ((ull)(n) << 20)
 
 /* Whether a device answers at all: it hangs, is lost, or is none. */
@@ -22,6 +24,20 @@ nvmlReturn_t reach(nvmlDevice_t device);
 nvmlReturn_t text(nvmlDevice_t device, const char *key, char *value, size_t size);
 nvmlReturn_t number(nvmlDevice_t device, const char *key, uint *value);
 nvmlReturn_t big(nvmlDevice_t device, const char *key, ull *value);
+/* Changes a number of the state file, for root; where that file is. */
+nvmlReturn_t put(nvmlDevice_t device, const char *key, uint value);
+const char *state_path(void);
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(uint index, nvmlDevice_t *device);
+
+/* MIG: the GPU instance of a handle, NO_INSTANCE of a whole GPU; and what differs from the GPU's own answer. */
+uint mig_id(nvmlDevice_t device);
+uint mig_index(nvmlDevice_t device);
+int mig_instances(nvmlDevice_t device);
+nvmlReturn_t mig_text(nvmlDevice_t device, int uuid, char *value, size_t size);
+nvmlReturn_t mig_memory(nvmlDevice_t device, int bar1, uint *mib);
+nvmlReturn_t mig_by_uuid(nvmlDevice_t device, const char *uuid, nvmlDevice_t *found);
+/* Fields about NVLink; field 91 is the count of links. */
+nvmlReturn_t link_field(nvmlDevice_t device, uint field, uint link, uint *value);
 
 #define TEXT(name, key) \
     API nvmlReturn_t name(nvmlDevice_t device, char *value, uint size) { return text(device, key, value, size); }

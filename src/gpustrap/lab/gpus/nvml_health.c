@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MIG_SLICES = 7, CORRECTED = 0, VOLATILE = 0 };
+enum { CORRECTED = 0, VOLATILE = 0 };
 
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending")
 BIG(nvmlDeviceGetCurrentClocksThrottleReasons, "reasons")
@@ -137,50 +137,6 @@ API nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, repair_t *status
     return number(device, "ecc", &ecc);
 }
 
-/* --- NVLink and the fabric --- */
-
-API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, uint link, uint *active)
-{
-    uint links = 0;
-    nvmlReturn_t ret = number(device, "nvlinks", &links);
-    *active = 1;
-    return ret == SUCCESS && link >= links ? INVALID_ARGUMENT : ret;
-}
-API nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, uint link, uint counter, ull *value)
-{
-    uint active;
-    (void)counter;
-    *value = 0;
-    return nvmlDeviceGetNvLinkState(device, link, &active);
-}
-typedef struct {
-    uint version;
-    unsigned char cluster[16];
-    uint status, clique, state, health;
-    unsigned char summary;
-} fabric_t;
-API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, fabric_t *fabric)
-{
-    uint version = fabric->version, links = 0;
-    nvmlReturn_t ret = number(device, "nvlinks", &links);
-    if ((version & 0xFFFFFF) > sizeof *fabric)
-        return VERSION_MISMATCH;
-    memset(fabric, 0, version & 0xFFFFFF);
-    fabric->version = version;
-    fabric->state = ret == SUCCESS ? 3 : 0; /* completed, or none there */
-    return ret == NOT_SUPPORTED ? SUCCESS : ret;
-}
-
-typedef struct { unsigned char cluster[16]; uint status, clique, state; } old_fabric_t;
-API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, old_fabric_t *fabric)
-{
-    uint links = 0;
-    nvmlReturn_t ret = number(device, "nvlinks", &links);
-    memset(fabric, 0, sizeof *fabric);
-    fabric->state = ret == SUCCESS ? 3 : 0;
-    return ret == NOT_SUPPORTED ? SUCCESS : ret;
-}
-
 /* --- nobody computes here --- */
 
 #define PROCESSES(name) \
@@ -283,6 +239,7 @@ typedef struct {
     union { double d; uint u; unsigned long l; ull ll; long long s; int i; } value;
 } field_t;
 enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5, POWER = 185, POWER_LAST = 192 };
+enum { LINKS = 91, LINK_SPEED = 164, LINK_VERSION = 166 };
 
 static const struct { uint field; const char *key; uint type; } fields[] = {
     {1, "ecc", TYPE_UINT}, {2, "ecc_pending", TYPE_UINT},
@@ -312,6 +269,11 @@ API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, field_
         field->latency = 0, field->value.ll = 0, field->ret = NOT_SUPPORTED;
         if (field->scope && field->field >= POWER && field->field <= POWER_LAST)
             continue; /* of the module and of its memory nothing is known */
+        if (field->field == LINKS || (field->field >= LINK_SPEED && field->field <= LINK_VERSION)) {
+            field->type = TYPE_UINT;
+            field->ret = link_field(device, field->field, field->scope, &field->value.u);
+            continue;
+        }
         for (at = 0; at < sizeof fields / sizeof *fields; at++)
             if (fields[at].field == field->field) {
                 field->type = fields[at].type;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import csv, query, table
+from . import change, csv, links, mig, query, table
 from .state import Machine, SmiError, chosen, load
 
 LONG = {
@@ -15,16 +15,24 @@ LONG = {
     "--id": "-i",
     "--filename": "-f",
     "--help": "-h",
+    "--persistence-mode": "-pm",
+    "--power-limit": "-pl",
+    "--multi-instance-gpu": "-mig",
+    "--gpu-reset": "-r",
 }
-VALUED = ("-i", "-f", "--query-gpu", "--format", "--query-compute-apps")
-FLAGS = ("-L", "-q", "-x", "-h", "--version", "--help-query-gpu")
+VALUED = ("-i", "-f", "-pm", "-pl", "-mig", "--query-gpu", "--format", "--query-compute-apps")
+FLAGS = ("-L", "-q", "-x", "-h", "-r", "--version", "--help-query-gpu")
 NO_VALUE = "ERROR: Option {} is missing its value. Please run 'nvidia-smi -h' for help.\n"
 UNKNOWN = "ERROR: Option {} is not recognized. Please run 'nvidia-smi -h'.\n"
 HELP = (
     "NVIDIA System Management Interface -- the lab's stand-in; its GPUs are simulated\n\n"
     "nvidia-smi [-L | -q [-x] | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]] [-i ID] [-f FILE]\n"
+    "nvidia-smi -pm 0|1 | -pl WATTS | -mig 0|1 | -r [-i ID]\n"
+    "nvidia-smi mig -lgip | -lgipp | -lgi | -lci | -cgi PROFILE,... [-C] | -cci | -dci | -dgi [-i ID] [-gi ID]\n"
+    "nvidia-smi nvlink -s [-i ID] | topo -m | topo -p2p r|w|n\n"
     "nvidia-smi --version | --help-query-gpu | -h"
 )
+COMMANDS = {"mig": mig.run, "nvlink": links.nvlink, "topo": links.topo}
 
 
 def parse(words: list[str]) -> dict[str, str]:
@@ -91,6 +99,10 @@ def of_gpus(machine: Machine, options: dict[str, str]) -> str:
     Raises:
         SmiError: One cannot be reached, or a field is not known.
     """
+    if "-r" in options:
+        return change.reset(machine, options.get("-i", ""))
+    if any(option in options for option in change.CHANGES):
+        return change.change(machine, options)
     gpus = chosen(machine, options.get("-i", ""))
     form = options.get("--format", "")
     if "--query-compute-apps" in options:
@@ -109,8 +121,8 @@ def of_gpus(machine: Machine, options: dict[str, str]) -> str:
 def main(words: list[str]) -> int:
     """Run it; its exit code is NVML's."""
     try:
-        options = parse(words)
-        said = answer(options) + "\n"
+        options = {} if words[:1] and words[0] in COMMANDS else parse(words)
+        said = (answer(options) if options or not words else COMMANDS[words[0]](load(), words[1:])) + "\n"
         code = 0
     except SmiError as error:
         options, said, code = {}, f"{error}\n", error.code

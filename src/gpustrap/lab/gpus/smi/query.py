@@ -7,6 +7,7 @@ from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from .csv import in_branches, text_of
+from .mig import devices
 from .state import Machine, shown
 
 GONE_SOON = "%s [Deprecated; will be removed in CUDA 14.0. Use %s instead]"
@@ -81,6 +82,8 @@ def _xml(node: Node, gpu: dict[str, str], branch: int, indent: str) -> list[str]
     if node.below:
         inner = [line for one in node.below for line in _xml(one, gpu, branch, indent + "\t")]
         return [f"{indent}<{node.tag}>", *inner, f"{indent}</{node.tag}>"]
+    if node.tag == "mig_devices" and devices(gpu):
+        return [f"{indent}<{node.tag}>", *_mig_xml(mig_rows(gpu, branch), indent), f"{indent}</{node.tag}>"]
     if node.tag in ("mig_devices", "processes", "accounted_processes"):  # lists
         words = [indent + "\t" + node.term[1:]] if node.term[1:] else []
         return [f"{indent}<{node.tag}>", *words, f"{indent}</{node.tag}>"]
@@ -113,6 +116,8 @@ def _text(node: Node, gpu: dict[str, str], branch: int, width: int, indent: str)
     if not node.there(gpu, branch):
         return []
     hidden = node.label.strip() == "-"
+    if node.tag == "mig_devices":
+        return _mig_text(mig_rows(gpu, branch), width, indent)
     if node.below:
         deeper = indent if hidden else indent + "    "
         inner = [line for one in node.below for line in _text(one, gpu, branch, width, deeper)]
@@ -124,3 +129,60 @@ def _text(node: Node, gpu: dict[str, str], branch: int, width: int, indent: str)
         label = "    " + label[1:]
     value = "None" if node.tag == "processes" else shown(gpu, node.term)
     return [f"{(indent + label).ljust(width)}: {value}"]
+
+
+def mig_rows(gpu: dict[str, str], branch: int) -> list[tuple[int, str, str, str]]:
+    """The MIG devices of a GPU: depth, element, words and value of every line; a device begins at depth 0."""
+    shared = "Shared " if branch >= 555 else ""
+    rows: list[tuple[int, str, str, str]] = []
+    for at, one in enumerate(devices(gpu)):
+        use = one.profile
+        rows += [
+            (0, "mig_device", "MIG Device", ""),
+            (1, "index", "Index", str(at)),
+            (1, "gpu_instance_id", "GPU Instance ID", str(one.id)),
+            (1, "compute_instance_id", "Compute Instance ID", "0"),
+            (1, "device_attributes", "Device Attributes", ""),
+            (2, "shared", "Shared", ""),
+            (3, "multiprocessor_count", "Multiprocessor count", str(use.sm)),
+            (3, "copy_engine_count", "Copy Engine count", str(use.ce)),
+            (3, "encoder_count", "Encoder count", str(use.enc)),
+            (3, "decoder_count", "Decoder count", str(use.dec)),
+            (3, "ofa_count", "OFA count", str(use.ofa)),
+            (3, "jpg_count", "JPG count", str(use.jpg)),
+            (1, "ecc_error_count", "ECC Errors", ""),
+            (2, "volatile_count", "Volatile", ""),
+            (3, "sram_uncorrectable", "SRAM Uncorrectable", "0"),
+            (1, "fb_memory_usage", shared + "FB Memory Usage", ""),
+            (2, "total", "Total", f"{use.memory} MiB"),
+            (2, "reserved", "Reserved", "0 MiB"),
+            (2, "used", "Used", "1 MiB"),
+            (2, "free", "Free", f"{use.memory - 1} MiB"),
+            (1, "bar1_memory_usage", shared + "BAR1 Memory", ""),
+            (2, "total", "Total", f"{use.bar1} MiB"),
+            (2, "used", "Used", "0 MiB"),
+            (2, "free", "Free", f"{use.bar1} MiB"),
+        ]
+    return rows
+
+
+def _mig_text(rows: list[tuple[int, str, str, str]], width: int, indent: str) -> list[str]:
+    lines = []
+    for depth, _, words, value in rows:
+        label = indent + "    " * depth + words
+        lines.append(f"{label.ljust(width)}: {value}" if value else label)
+    return lines
+
+
+def _mig_xml(rows: list[tuple[int, str, str, str]], indent: str) -> list[str]:
+    lines: list[str] = []
+    above: list[str] = []
+    for depth, tag, _, value in [*rows, (0, "", "", "")]:
+        while len(above) > depth:
+            lines.append(indent + "\t" * (len(above) - 1) + f"</{above.pop()}>")
+        if tag and value:
+            lines.append(indent + "\t" * depth + f"<{tag}>{value}</{tag}>")
+        elif tag:
+            lines.append(indent + "\t" * depth + f"<{tag}>")
+            above.append(tag)
+    return lines

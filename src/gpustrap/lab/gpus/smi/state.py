@@ -18,8 +18,11 @@ WORDS = {
     2: "Invalid Argument",
     3: GONE,
     4: "Insufficient Permissions",
+    6: "Not Found",
     15: "GPU is lost",
     16: "GPU requires reset",
+    19: "In use by another client",
+    24: "Insufficient Resources",
     999: "Unknown Error",
 }
 RECOVERY = ("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset")
@@ -106,11 +109,8 @@ def chosen(machine: Machine, wanted: str) -> list[dict[str, str]]:
         SmiError: There is none, or one cannot be reached.
     """
     found = []
-    names = [name.lower() for name in wanted.split(",") if name]
-    for index, gpu in enumerate(machine.gpus):
-        bus = gpu["bus_id"].lower()
-        if names and not {str(index), gpu["uuid"].lower(), bus, bus[4:], bus[9:]} & set(names):
-            continue
+    for gpu in named(machine, wanted):
+        index = int(gpu["index"])
         while "hang" in Machine(path().read_text(encoding="ascii")).gpus[index]:
             time.sleep(1)
         if "return" in gpu:
@@ -120,6 +120,21 @@ def chosen(machine: Machine, wanted: str) -> list[dict[str, str]]:
             )
             raise SmiError(code, "Unable to determine the device handle for GPU{}: {}".format(gpu["bus_id"][4:], words))
         found.append(_derived(machine, gpu, index))
+    return found
+
+
+def named(machine: Machine, wanted: str) -> list[dict[str, str]]:
+    """The GPUs that ``-i`` names, all without it, whether they answer or not.
+
+    Raises:
+        SmiError: There is none.
+    """
+    names = {name.lower() for name in wanted.split(",") if name}
+    found = []
+    for index, gpu in enumerate(machine.gpus):
+        bus = gpu["bus_id"].lower()
+        if not names or {str(index), gpu["uuid"].lower(), bus, bus[4:], bus[9:]} & names:
+            found.append(dict(gpu, index=str(index)))
     if not found:
         raise SmiError(6, "No devices were found")
     return found
@@ -159,6 +174,8 @@ def _derived(machine: Machine, gpu: dict[str, str], index: int) -> dict[str, str
     found["bar1_free"] = _less(gpu, "bar1_total", "bar1_used")
     if "banks_max" in gpu:
         found.setdefault("banks_none", "0")
+    if gpu.get("mig") == "1":  # of the whole GPU nobody knows then
+        found.update(util="!3", util_memory="!3")
     return {**found, **_reasons(gpu["reasons"])}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .mig import devices
 from .query import now
 from .state import Machine, shown
 
@@ -10,7 +11,12 @@ NAME = 27
 
 def listing(gpus: list[dict[str, str]]) -> str:
     """``-L``."""
-    return "\n".join("GPU {}: {} (UUID: {})".format(gpu["index"], gpu["name"], gpu["uuid"]) for gpu in gpus)
+    lines = []
+    for gpu in gpus:
+        lines.append("GPU {}: {} (UUID: {})".format(gpu["index"], gpu["name"], gpu["uuid"]))
+        for at, one in enumerate(devices(gpu)):
+            lines.append(f"  {'MIG ' + one.profile.name:<15} Device {at:>2}: (UUID: {one.uuid})")
+    return "\n".join(lines)
 
 
 def table(machine: Machine, gpus: list[dict[str, str]]) -> str:
@@ -32,8 +38,7 @@ def table(machine: Machine, gpus: list[dict[str, str]]) -> str:
         lines += [*_rows(gpu, wide), rule]
     line = "+" + "-" * whole + "+"
     if any(gpu.get("mig") == "1" for gpu in gpus):
-        lines += ["", line, "|{}|".format(" MIG devices:".ljust(whole)), line]
-        lines += ["|{}|".format("  No MIG devices found".ljust(whole)), line]
+        lines += ["", line, "|{}|".format(" MIG devices:".ljust(whole)), *_mig(gpus, whole, branch)]
     far = " " * (8 if branch >= 555 else 2)  # the column of process ids grew
     lines += [
         "" if branch >= 555 else " " * 89,
@@ -46,6 +51,38 @@ def table(machine: Machine, gpus: list[dict[str, str]]) -> str:
         line,
     ]
     return "\n".join(lines)
+
+
+def _mig(gpus: list[dict[str, str]], whole: int, branch: int) -> list[str]:
+    """The part about MIG devices; its columns and their heads have changed with the branches."""
+    wide, newer = whole - 55, branch >= 555  # 34, or 32 before the column of memory grew
+    rule = "+" + "-" * 18 + "+" + "-" * wide + "+" + "-" * 11 + "+" + "-" * 23 + "+"
+    rows = []
+    for gpu in gpus:
+        for at, one in enumerate(devices(gpu)):
+            use = one.profile
+            memory, bar1 = f"1MiB / {use.memory:>5}MiB", f"0MiB / {use.bar1:>5}MiB"
+            far, near = 2 if wide == 32 else 4, 4 if newer else 2  # blanks behind them
+            first = f"|{gpu['index']:>3}{one.id:>5}{0:>4}{at:>4}  |{memory.rjust(wide - far).ljust(wide)}|"
+            engines = f"{use.ce:>3}{use.enc:>4}{use.dec:>5}{use.ofa:>5}{use.jpg:>5} |"
+            rows += [
+                f"{first}{use.sm:>3}{0:>7} |{engines}",
+                f"|{'':18}|{bar1.rjust(wide - near).ljust(wide)}|{'':11}|{'':23}|",
+                rule,
+            ]
+    if not rows:
+        line = "+" + "-" * whole + "+"
+        return [line, "|{}|".format("  No MIG devices found".ljust(whole)), line]
+    shared = "Shared " if newer else ""
+    heads = ("        Shared", " CE ENC  DEC  OFA  JPG") if newer else ("      Shared", " CE ENC DEC OFA JPG")
+    return [
+        rule,
+        f"| GPU  GI  CI  MIG |{shared + 'Memory-Usage ':>{wide}}|        Vol|{heads[0]:<23}|",
+        f"|      ID  ID  Dev |{shared + 'BAR1-Usage ':>{wide}}| SM     Unc|{heads[1]:<23}|",
+        f"|{'':18}|{'':{wide}}|        ECC|{'':23}|",
+        "|" + rule[1:-1].replace("-", "=") + "|",
+        *rows,
+    ]
 
 
 def _head(machine: Machine, wide: int) -> str:
