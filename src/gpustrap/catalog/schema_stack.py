@@ -148,17 +148,19 @@ class ContainerToolkit(Row):
 
 
 class CdiSupport(Row):
-    """From which version on a docker understands the CDI spec and uses it.
+    """From which versions on container engines understand a version of the CDI spec.
 
     Attributes:
         spec: The version of the spec.
         docker_min: The first docker that reads it.
         docker_default: The first docker in which CDI is on without ``features.cdi``.
+        podman_min: A podman that is known to read it; older ones are warned of.
     """
 
     spec: str
     docker_min: str
     docker_default: str
+    podman_min: str
 
 
 class Wheel(Row):

@@ -1,13 +1,11 @@
 """The roles of a site, in the order in which it runs them."""
 
-ROLES: tuple[str, ...] = ("ubuntu_server", "docker", "conda")
+ROLES: tuple[str, ...] = ("ubuntu_server", "nvidia_fabric_manager", "docker", "nvidia_container_toolkit", "conda")
 
 # Planned and locked, so that their variables are reserved; no role of this gpustrap installs them yet.
 PENDING_ROLES: tuple[str, ...] = (
     "nvidia_driver",
-    "nvidia_fabric_manager",
     "cuda_toolkit",
-    "nvidia_container_toolkit",
     "ml_environments",
 )
 

@@ -253,6 +253,7 @@ _COLUMNS: dict[type[Row], tuple[Column, ...]] = {
         ("CDI", lambda r: r.spec),
         ("docker that reads it", lambda r: f"{r.docker_min} or newer"),
         ("on by default", lambda r: f"{r.docker_default} or newer"),
+        ("podman", lambda r: f"{r.podman_min} or newer"),
     ),
     Wheel: (
         ("framework", lambda r: r.framework),

@@ -38,6 +38,11 @@ def test_mode_follows_the_docker_that_was_decided(node, version, engine, mode, f
     assert [f.code for f in part.findings] == (["docker-too-old-for-cdi"] if mode == "runtime" else [])
 
 
+def test_toolkit_1_18_cdi_default_wants_a_podman_that_reads_its_specification(node):
+    part = plan_containers(node().stack(), docker("28.2.2-0ubuntu1"))
+    assert part.variables[f"{ROLE}_podman_min"] == "5.1"
+
+
 def test_a_docker_of_open_version_is_not_called_too_old(node):
     part = plan_containers(node(offline=True).stack(), docker(""))
     assert part.variables[f"{ROLE}_mode"] == "cdi"

@@ -115,8 +115,7 @@ def test_nvlink5_needs_the_subnet_manager_too(node):
     assert packages(part)["libnvsdm"] == "595.91.07-1ubuntu1"
     assert packages(part)["infiniband-diags"] == ""
     assert part.variables["nvidia_fabric_manager_services"] == ["nvidia-fabricmanager.service"]
-    assert codes(part) == ["nvlink5-needs-ib-umad"]
-    assert "linux-modules-extra-6.8.0-90-generic" in part.findings[0].advice
+    assert codes(part) == []
     assert "infiniband-diags" in part.choices[0].reason
 
 
@@ -163,3 +162,29 @@ def test_driver_without_what_nvlink_needs_is_no_candidate(node):
     ours = next(c for c in all_candidates(stack.inputs, stack.gpus) if c.packages.origin == "distribution")
     assert "no subnet manager is known" in ours.unfit
     assert any(c.packages.origin == "distribution" for c in candidates(node().stack().inputs, node().stack().gpus))
+
+
+def test_fm_b200_ib(node):
+    """The subnet manager works through ib_umad: Ubuntu has it in a package, elsewhere a person is told to look."""
+    fields = {"gpus": [B200] * 8, "driver": ("595", "open", "nvidia"), "version": "595.91.07"}
+    ubuntu = plan_fabric(node(**fields).stack())
+    assert ubuntu.variables[f"{ROLE}_kernel_packages"] == ["linux-modules-extra-{kernel}"]
+    assert ubuntu.variables[f"{ROLE}_kernel_modules"] == ["ib_umad"]
+    debian = plan_fabric(node(**fields, distro=("debian", "13")).stack())
+    assert debian.variables[f"{ROLE}_kernel_packages"] == []
+    assert debian.variables[f"{ROLE}_kernel_modules"] == ["ib_umad"]
+    assert codes(debian) == ["nvlink5-needs-ib-umad"]
+    assert "modinfo -k 6.8.0-90-generic ib_umad" in debian.findings[0].advice
+    switches = plan_fabric(node(gpus=[H100_SXM5] * 8, switches=4, can_have=archive("580.178.04")).stack())
+    assert f"{ROLE}_kernel_modules" not in switches.variables
+
+
+@pytest.mark.parametrize("gpus", [[RTX_3090], [H100_SXM5]])
+def test_fabric_manager_left_on_a_node_without_switches(node, gpus):
+    left = {"nvidia-fabricmanager-575": "575.57.08-0ubuntu1"}
+    part = plan_fabric(node(gpus=gpus, installed=left).stack())
+    assert codes(part) == ["fabric-manager-left"]
+    assert "apt-get remove nvidia-fabricmanager-575" in part.findings[0].advice
+    assert part.variables is None
+    there = plan_fabric(node(gpus=[H100_SXM5] * 8, switches=4, installed=left, can_have=archive("580.178.04")).stack())
+    assert codes(there) == []

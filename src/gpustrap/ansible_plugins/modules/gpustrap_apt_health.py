@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_apt import AptError, Runner
 from ansible.module_utils.gpustrap_apt_plan import ensure
@@ -22,9 +24,10 @@ description:
 author: gpustrap
 options:
   packages:
-    description: Packages about to be installed, as C(name) or C(name=version).
+    description: Packages about to be installed, as C(name), C(name=version), or with name and version; an empty version
+      is any, and C({kernel}) in a name the release of the running kernel.
     type: list
-    elements: str
+    elements: raw
     default: []
   may_remove:
     description: Packages that installing O(packages) may remove.
@@ -74,7 +77,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "packages": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "raw", "default": []},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "lock_timeout": {"type": "int", "default": 300},
         },
@@ -84,7 +87,7 @@ def main() -> None:
         result = ensure(
             Runner(),
             Host(),
-            packages=module.params["packages"],
+            packages=[spec(one) for one in module.params["packages"]],
             may_remove=module.params["may_remove"],
             lock_timeout=module.params["lock_timeout"],
             check_mode=module.check_mode,
@@ -92,6 +95,13 @@ def main() -> None:
     except AptError as error:
         module.fail_json(msg=str(error), stderr=error.evidence)
     module.exit_json(**result)
+
+
+def spec(package: str | dict[str, str]) -> str:
+    """``name=version``, as apt takes it."""
+    if isinstance(package, dict):
+        package = "=".join(filter(None, (package["name"], package.get("version"))))
+    return package.replace("{kernel}", os.uname().release)
 
 
 if __name__ == "__main__":

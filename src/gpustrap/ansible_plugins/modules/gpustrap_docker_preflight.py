@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_json import BadJsonError, parse
+from ansible.module_utils.gpustrap_snap import SNAP, SNAP_PATHS
 
 DOCUMENTATION = r"""
 module: gpustrap_docker_preflight
@@ -38,11 +39,6 @@ snap: {type: bool, returned: success, description: Docker's snap is there.}
 claims: {type: list, returned: success, description: One resource per planned package.}
 """
 
-SNAP_PATHS = ("/snap/docker/current", "/var/snap/docker/current")
-SNAP = (
-    "docker's snap is installed; it sees neither /etc/docker nor the NVIDIA runtime. Set gpustrap_docker: false,"
-    " or gpustrap_docker_replace_snap: true to remove it (snapd keeps a snapshot of containers and volumes, 31 days)"
-)
 BY_HAND = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 
 

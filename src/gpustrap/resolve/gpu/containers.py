@@ -65,6 +65,7 @@ def plan_containers(stack: Stack, docker: Part) -> Part:
             f"{ROLE}_packages": listed(versions),
             f"{ROLE}_mode": mode.name,
             f"{ROLE}_docker_cdi_feature": mode.feature,
+            f"{ROLE}_podman_min": _podman(stack),
             **{f"{ROLE}_{key}": value for key, value in variables(inputs, repository).items()},
         },
         findings=mode.findings,
@@ -124,6 +125,12 @@ def _cdi(stack: Stack) -> CdiSupport | None:
     """Which docker reads the CDI spec that the toolkit writes."""
     catalog = stack.inputs.catalog
     return next((row for row in catalog.cdi if row.spec == catalog.container_toolkit.cdi_spec), None)
+
+
+def _podman(stack: Stack) -> str:
+    """The oldest podman that reads it, as far as that is known."""
+    row = _cdi(stack)
+    return row.podman_min if row else "0"
 
 
 def _features(stack: Stack) -> dict[str, object]:

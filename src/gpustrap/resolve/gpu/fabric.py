@@ -61,6 +61,8 @@ def plan_fabric(stack: Stack) -> Part:
         variables={
             f"{ROLE}_packages": listed(versions),
             f"{ROLE}_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
+            f"{ROLE}_pin": row.pin,
+            **(_through_infiniband(stack) if "subnet manager" in needs.kinds else {}),
         },
         findings=(*_subnet_findings(stack), *_perhaps_on_host(stack)) if "subnet manager" in needs.kinds else (),
         reasoning=(Reasoning(item=ITEM, sentences=lines),),
@@ -68,21 +70,40 @@ def plan_fabric(stack: Stack) -> Part:
 
 
 def _without(stack: Stack) -> Part:
-    """No NVSwitch is seen. Said only where boards have the plugs for one."""
+    """No NVSwitch is seen. Said only where boards have the plugs for one, or a fabric manager is there."""
+    facts, findings = stack.inputs.facts, _left_behind(stack)
     pluggable = with_fabric(stack.gpus, "nvswitch")
     if not pluggable:
-        return Part()
-    facts = stack.inputs.facts
+        return Part(findings=findings)
     names = counted(tuple(gpu.name for gpu in pluggable))
-    findings: tuple[Finding, ...] = ()
     reason = "no NVSwitch among the node's PCI devices"
     if in_virtual_machine(facts):
         reason += ": in a virtual machine, the host runs it"
         message = "the node is a virtual machine that sees no NVSwitch: where its GPUs hang on one, the host must run"
-        findings = (_on_host(facts, names, f"{message} the fabric manager, or {ERROR_802}"),)
+        findings += (_on_host(facts, names, f"{message} the fabric manager, or {ERROR_802}"),)
     choice = Choice(item=ITEM, value="none", reason=reason, source="node: PCI")
     lines = (f"{names} can hang on NVSwitches.", f"None is planned: {reason}.")
     return Part((choice,), findings=findings, reasoning=(Reasoning(item=ITEM, sentences=lines),))
+
+
+def _left_behind(stack: Stack) -> tuple[Finding, ...]:
+    """A fabric manager that has nothing to manage: it fails at every boot, and gpustrap did not put it there."""
+    inputs = stack.inputs
+    there = inputs.facts.package_manager.packages
+    left = {name: there[name] for name in sorted(there) if name.startswith("nvidia-fabric") and there[name]}
+    if not left:
+        return ()
+    tool = "dnf" if inputs.distro.family == "redhat" else "apt-get"
+    return (
+        Finding(
+            code="fabric-manager-left",
+            severity="warning",
+            subject=", ".join(left),
+            message="a fabric manager is installed, and the node has no NVSwitch: its unit fails at every boot",
+            evidence="; ".join(f"{name} {version}" for name, version in left.items()),
+            advice=f"on {inputs.name}: sudo {tool} remove {' '.join(left)}",
+        ),
+    )
 
 
 def _perhaps_on_host(stack: Stack) -> tuple[Finding, ...]:
@@ -176,10 +197,17 @@ def _any_version(stack: Stack, name: str) -> str:
     return exact or next(iter(here), "")
 
 
+def _through_infiniband(stack: Stack) -> dict[str, object]:
+    """The kernel module that the subnet manager works through; Ubuntu has it in a package of its own."""
+    packages = ["linux-modules-extra-{kernel}"] if stack.inputs.distro.id == "ubuntu" else []
+    return {f"{ROLE}_kernel_packages": packages, f"{ROLE}_kernel_modules": ["ib_umad"]}
+
+
 def _subnet_findings(stack: Stack) -> tuple[Finding, ...]:
+    """On Ubuntu the role installs the package that has it."""
+    if stack.inputs.distro.id == "ubuntu":
+        return ()
     gpus = counted(tuple(gpu.name for gpu in with_fabric(stack.gpus, "nvlink5")))
-    kernel = stack.inputs.facts.kernel.running
-    ubuntu = f"on Ubuntu it is in linux-modules-extra-{kernel}: add that to gpustrap_packages"
     return (
         Finding(
             code="nvlink5-needs-ib-umad",
@@ -188,6 +216,6 @@ def _subnet_findings(stack: Stack) -> tuple[Finding, ...]:
             message="the subnet manager of NVLink 5 works through the kernel module ib_umad, or the fabric stays in "
             "progress and CUDA ends with error 802",
             evidence="NVIDIA/gpu-operator#2781",
-            advice=ubuntu if stack.inputs.distro.id == "ubuntu" else f"on the node: modinfo -k {kernel} ib_umad",
+            advice=f"on the node: modinfo -k {stack.inputs.facts.kernel.running} ib_umad",
         ),
     )
