@@ -17,6 +17,7 @@ from .gpustrap_node.host import Host
 
 NOTED = "/var/lib/gpustrap/initramfs.json"
 PLACES = ("/boot/initrd.img-%s", "/boot/initramfs-%s.img")  # Debian's and Ubuntu's, the RHEL family's
+DRIVER_PLACES = ("/updates", "/updates/dkms", "/extra")  # of DKMS; Ubuntu's prebuilt ones are in kernel/nvidia-580srv
 LISTERS = ("lsinitramfs", "lsinitrd")
 LISTING_TIME = 60.0  # seconds; a big image on a slow disk takes ten
 
@@ -124,14 +125,15 @@ class Initramfs:
 
     def _look(self, image: Image) -> Optional[Contents]:
         for lister in LISTERS:
-            done = self.host.run((lister, image.path), LISTING_TIME)
+            done = self.host.run((lister, self.host.path(image.path)), LISTING_TIME)
             if done is not None and done.rc == 0 and done.stdout.strip():
                 return contents(done.stdout, self.conf, self.blacklist)
         return None
 
     def _module_time(self, image: Image) -> float:
         """When the newest module of the driver was written for a kernel."""
-        updates = "/lib/modules/%s/updates" % image.kernel
-        paths = [p for d in (updates, updates + "/dkms") for p in self.host.match(d, "nvidia*.ko*")]
+        base = "/lib/modules/%s" % image.kernel
+        places = [base + place for place in DRIVER_PLACES] + self.host.match(base + "/kernel", "nvidia-*")
+        paths = [path for place in places for path in self.host.match(place, "nvidia*.ko*")]
         times = [status.st_mtime for status in map(self.host.stat, paths) if status]
         return max(times, default=0.0)
