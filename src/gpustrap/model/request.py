@@ -63,6 +63,15 @@ def _by_repository(value: object) -> object:
     return {ANY: value} if isinstance(value, list | tuple) else value
 
 
+def _by_gpu(value: object) -> object:
+    """A number is the limit of every GPU."""
+    numbers = value.values() if isinstance(value, dict) else (value,)
+    if value is not None and not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers):
+        words = "must be whole watts, e.g. 250, or a mapping to such numbers by a GPU's model or PCI address"
+        raise ValueError(words)
+    return {ANY: value} if isinstance(value, int) else value
+
+
 class Request(Frozen):
     """One node's request."""
 
@@ -96,6 +105,19 @@ class Request(Frozen):
     )
     driver_mok: bool = Field(
         False, description="Build modules under Secure Boot; a person enrols their key once at the node's console"
+    )
+    gpu_users: Literal["refuse", "allow"] = Field(
+        "refuse", description="allow replaces a driver while processes have the GPUs open, which breaks them"
+    )
+    gpu_power_limit: Annotated[dict[str, int] | None, BeforeValidator(_by_gpu), Written("number or mapping")] = Field(
+        None,
+        description="Power limit in watts of every GPU; or a mapping by model or PCI address, e.g. "
+        '`{RTX 3090: 250, "0000:65:00.0": 200}`; set at every boot; unset gives back the limit from before',
+    )
+    gpu_group: Annotated[str | None, Form("a group's name", "gpu")] = Field(
+        None,
+        pattern=r"^[a-z_][a-z0-9_-]*$",
+        description="Group that alone may use the GPUs, which must exist; unset lets every user, as NVIDIA does",
     )
     cuda_version: Annotated[
         str, BeforeValidator(_as_text), Form("auto, none or the two numbers of a CUDA version", "12.9")

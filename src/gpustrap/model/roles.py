@@ -1,13 +1,17 @@
 """The roles of a site, in the order in which it runs them."""
 
-ROLES: tuple[str, ...] = ("ubuntu_server", "nvidia_fabric_manager", "docker", "nvidia_container_toolkit", "conda")
+ROLES: tuple[str, ...] = (
+    "ubuntu_server",
+    "nvidia_driver",
+    "nvidia_fabric_manager",
+    "cuda_toolkit",
+    "docker",
+    "nvidia_container_toolkit",
+    "conda",
+)
 
 # Planned and locked, so that their variables are reserved; no role of this gpustrap installs them yet.
-PENDING_ROLES: tuple[str, ...] = (
-    "nvidia_driver",
-    "cuda_toolkit",
-    "ml_environments",
-)
+PENDING_ROLES: tuple[str, ...] = ("ml_environments",)
 
 # What feeds something stands before it.
 SITE_ORDER: tuple[str, ...] = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.holders import holders, known
@@ -24,7 +22,7 @@ def machine(tmp_path):
         here = tmp_path / "proc" / str(pid)
         (here / "fd").mkdir(parents=True)
         for number, target in enumerate(opened):
-            os.symlink(target, here / "fd" / str(number))
+            (here / "fd" / str(number)).symlink_to(target)
         (here / "comm").write_text(comm + "\n")
         (here / "cmdline").write_bytes("\0".join(cmdline or [comm]).encode() + b"\0")
         (here / "status").write_text(f"Name:\t{comm}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
@@ -71,8 +69,7 @@ def test_what_a_command_line_says_does_no_harm_on_a_terminal(machine):
         ("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0", "Slurm job 42"),
         ("/slurm/uid_1000/job_42/step_batch", "Slurm job 42"),
         (
-            "/kubepods.slice/kubepods-burstable.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-containerd-"
-            "0123456789abcdef.scope",
+            "/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-containerd-0123456789abcdef.scope",
             "Kubernetes pod 01234567-89ab-cdef-0123-456789abcdef",
         ),
         ("/system.slice/ollama.service", "ollama.service"),

@@ -26,7 +26,7 @@ description:
     RV(would_follow).
 options:
   packages: {type: list, elements: dict, required: true, description: "What is locked, each with name and version."}
-  kernel_packages: {type: list, elements: str, default: [], description: "Modules need these; C({kernel}) is its release."}
+  kernel_packages: {type: list, elements: str, default: [], description: "For modules; C({kernel}) is its release."}
   branch: {type: str, required: true, description: "Branch of the driver, e.g. 595."}
   flavour: {type: str, required: true, choices: [open, proprietary], description: Flavour of its modules.}
   module: {type: str, required: true, choices: [dkms, prebuilt], description: How its modules come.}

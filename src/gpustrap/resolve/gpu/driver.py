@@ -155,6 +155,8 @@ def _variables(inputs: Inputs, driver: Driver, staying: tuple[str, ...]) -> dict
         "nvidia_driver_pin": row.pin,
         "nvidia_driver_persistence_mode": True,
         "nvidia_driver_mok": inputs.request.driver_mok,
+        "nvidia_driver_gpu_users": inputs.request.gpu_users,
+        "nvidia_driver_proxy": inputs.proxy,
     }
     place = inputs.catalog.repository(row.repository, inputs.facts.os.architecture)
     if place and row.origin == "nvidia":
