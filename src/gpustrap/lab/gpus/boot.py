@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpustrap.lab.gpus import state, sysfs
+from gpustrap.lab.gpus.kernel_log import kernel_log
+from gpustrap.lab.gpus.links import out_of_fabric
 from gpustrap.lab.gpus.machine import Driver, Machine, driver_of
 
 HERE = Path("/run/lab-gpu")  # on the node, while it runs
@@ -26,7 +28,7 @@ def lay(root: Path, there: Machine) -> None:
     (root / "proc/driver").mkdir(parents=True)
     sysfs.write(root, there, links=str(HERE / "sys/devices"))
     state.write(root / "state", there)
-    (root / "kernel.log").write_text("".join(f"{line}\n" for line in state.kernel_log(there)), encoding="ascii")
+    (root / "kernel.log").write_text("".join(f"{line}\n" for line in kernel_log(there)), encoding="ascii")
 
 
 def boot(here: Path, root: Path, kernel: str) -> Machine:
@@ -41,7 +43,10 @@ def boot(here: Path, root: Path, kernel: str) -> Machine:
         The machine as it runs.
     """
     there = state.parse((here / "state").read_text(encoding="ascii"))
-    there = replace(there, driver=module(root, kernel) or there.driver, nouveau=False)
+    installed = module(root, kernel)
+    there = replace(there, driver=installed or there.driver, nouveau=False)
+    if installed:  # then the fabric manager is a package, too
+        there = out_of_fabric(there)
     if there.fault("nouveau") is not None and not blacklisted(root, kernel, "nouveau"):
         there = replace(there, driver=None, nouveau=True)
     lay(here, there)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpustrap.lab.gpus.machine import Gpu, Machine, data
+from dataclasses import replace
+
+from gpustrap.lab.gpus.machine import Gpu, Machine, Setting, data
 from gpustrap.lab.gpus.sysfs import path_above
 
 
@@ -25,3 +27,9 @@ def instances(gpu: Gpu) -> dict[str, object]:
     """What MIG can make of a board."""
     rows = data("mig").get(gpu.board.data.get("mig", ""), {})
     return {f"mig_profile_{key}": " ".join(map(str, row)) for key, row in rows.items() if key != "source"}
+
+
+def out_of_fabric(there: Machine) -> Machine:
+    """The machine as long as its fabric manager has not run; its stand-in puts the GPUs into the fabric."""
+    waiting = (Setting(at, "fabric", "In Progress") for at, gpu in enumerate(there.gpus) if gpu.board.can("nvlink"))
+    return replace(there, settings=(*there.settings, *waiting))

@@ -9,28 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from gpustrap.lab.gpus import faults
+
 UUIDS = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")  # RFC 9562's name space for OIDs, no one's GPUs
-# Faults of the whole machine, and of one GPU with the value they have unless told otherwise.
-MACHINE_FAULTS = {"version-mismatch": "535.161.07", "nvml-error": "999", "nouveau": ""}
-GPU_FAULTS = {
-    "lost": "",
-    "missing": "",
-    "xid": "79",
-    "ecc-corrected": "12",
-    "ecc-uncorrected": "1",
-    "ecc-pending": "",
-    "remap-pending": "",
-    "remap-failed": "",
-    "retired-pending": "",
-    "hot": "",
-    "throttled": "",
-    "narrow": "8",
-    "slow-link": "1",
-    "mig": "",
-    "hung": "",
-    "err": "fan,power_draw",
-    "bars-unassigned": "",
-}
 
 
 class GpuError(ValueError):
@@ -110,7 +91,7 @@ class Fault:
     """Something that is wrong.
 
     Attributes:
-        kind: One of `MACHINE_FAULTS` or `GPU_FAULTS`.
+        kind: One of `gpustrap.lab.gpus.faults`.
         gpu: The GPU by its number in the profile; -1 for the machine.
         value: How much, which code, which value; the kind's own where empty.
     """
@@ -263,16 +244,26 @@ def inject(there: Machine, fault: Fault) -> Machine:
     Raises:
         GpuError: There is no such fault or GPU, or the board cannot have it.
     """
-    known = MACHINE_FAULTS if fault.gpu < 0 else GPU_FAULTS
-    if fault.kind not in known:
-        raise GpuError(f"no fault {fault.kind} of {'a machine' if fault.gpu < 0 else 'a GPU'}: {', '.join(known)}")
+    known, of = (faults.MACHINE, "a machine") if fault.gpu < 0 else (faults.GPU, "a GPU")
+    kind = known.get(fault.kind)
+    if kind is None:
+        raise GpuError(f"no fault {fault.kind} of {of}: {', '.join(known)}")
     if fault.gpu >= len(there.gpus):
         raise GpuError(f"{there.profile} has no GPU {fault.gpu}")
-    needs = {"remap": "remaps_rows", "retired": "retires_pages"}.get(fault.kind.split("-")[0], fault.kind.split("-")[0])
-    if needs in ("ecc", "mig", "remaps_rows", "retires_pages") and not there.gpus[fault.gpu].board.can(needs):
+    if kind.needs and not _has(there.gpus[fault.gpu], kind.needs):
         raise GpuError(f"{there.gpus[fault.gpu].board.data['name']} cannot have {fault.kind}")
-    filled = replace(fault, value=fault.value or known[fault.kind])
+    if kind.trouble(fault.value):
+        raise GpuError(f"fault {fault.kind} {kind.trouble(fault.value)}")
+    filled = replace(fault, value=fault.value or kind.value)
     return replace(there, faults=(*clear(there, fault.kind, fault.gpu).faults, filled))
+
+
+def _has(gpu: Gpu, feature: str) -> bool:
+    if feature == "gsp":  # from Turing on; the proprietary modules may do without it
+        return gpu.board.architecture != "Pascal"
+    if feature == "bridge":  # on the root bus, as in virtual machines, there is none above
+        return gpu.address[8:10] == "00"
+    return gpu.board.can(feature)
 
 
 def clear(there: Machine, kind: str | None = None, gpu: int | None = None) -> Machine:

@@ -6,6 +6,7 @@
  */
 #include "nvml.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,19 @@ static void library_version(char *value, size_t size)
         strcpy(value, found + 16);
 }
 
+/* A second of a call that hangs; of one that is stuck signals wait, too: of a real one even SIGKILL would. */
+static void wait_for_driver(int stuck)
+{
+    sigset_t every, before;
+
+    sigfillset(&every);
+    if (stuck)
+        sigprocmask(SIG_BLOCK, &every, &before);
+    sleep(1);
+    if (stuck)
+        sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 nvmlReturn_t reach(nvmlDevice_t device)
 {
     char value[LINE];
@@ -96,7 +110,9 @@ nvmlReturn_t reach(nvmlDevice_t device)
     if (!device || device->index < 0 || device->index >= machine_number("count"))
         return INVALID_ARGUMENT;
     while (lookup(device->index, "hang", value, sizeof value) == SUCCESS)
-        sleep(1);
+        wait_for_driver(atoi(value) > 1);
+    if (lookup(device->index, "slow", value, sizeof value) == SUCCESS)
+        sleep((uint)atoi(value));
     if (lookup(device->index, "return", value, sizeof value) == SUCCESS)
         return atoi(value);
     return SUCCESS;

@@ -16,15 +16,6 @@ from gpustrap.lab.gpus.machine import Driver, Fault, Gpu, Machine, Setting, inje
 GPU_IDLE, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x8, 0x20, 0x40, 0x80  # nvmlClocksEventReasons
 # What NVIDIA says is to be done after an Xid: nvmlDeviceGpuRecoveryAction_t. Of the others: nothing.
 RECOVERY = {"48": 1, "64": 1, "74": 1, "79": 2, "95": 1, "119": 1, "120": 1, "140": 1}
-TEXTS = {
-    "48": "DBE (double bit error) ECC Error",
-    "63": "Row remapping event: a row was recorded for remapping",
-    "74": "NVLink: fatal error detected on link 4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
-    "79": "GPU has fallen off the bus.",
-    "94": "Contained: SM (0x1). RST: No, D-RST: No",
-    "95": "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No",
-    "119": "Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL)",
-}
 
 
 def text(there: Machine) -> str:
@@ -69,25 +60,6 @@ def _changed(there: Machine, values: dict[str, str]) -> tuple[Setting, ...]:
         lines = {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{index}.")}
         found += [Setting(at, key, value) for key, value in lines.items() if value != str(alone.get(key))]
     return tuple(found)
-
-
-def kernel_log(there: Machine) -> tuple[str, ...]:
-    """What the kernel module would have logged about the faults."""
-    lines = []
-    for at, gpu in there.present():
-        code = there.fault("xid", at) or ("79" if there.fault("lost", at) is not None else None)
-        if code:
-            words = TEXTS.get(code, "unknown")
-            lines.append(f"NVRM: Xid (PCI:{gpu.address[:-2]}): {code}, pid='<unknown>', name=<unknown>, {words}")
-    driver = there.driver
-    mismatch = there.fault("version-mismatch")
-    if driver and mismatch:
-        lines.append(
-            f"NVRM: API mismatch: the client has the version {driver.library}, but NVRM: this kernel module has the "
-            f"version {mismatch}. Please make sure that this kernel module and all NVIDIA driver components have the "
-            "same version."
-        )
-    return tuple(lines)
 
 
 def _machine(there: Machine) -> dict[str, object]:
@@ -217,6 +189,8 @@ def _effect(fault: Fault, gpu: Gpu) -> dict[str, object]:
     simple: dict[str, dict[str, object]] = {
         "lost": {"return": 15},
         "hung": {"hang": 1},
+        "stuck": {"hang": 2},
+        "gsp-timeout": {"slow": value, "return": 999, "xid": 119, "recovery": 1},
         "xid": {"xid": value, "recovery": RECOVERY.get(value, 0)},
         "ecc-corrected": {"ecc_cor_vol": value, "ecc_cor_agg": value},
         "ecc-uncorrected": {"ecc_unc_vol": value, "ecc_unc_agg": value},
@@ -228,6 +202,8 @@ def _effect(fault: Fault, gpu: Gpu) -> dict[str, object]:
         "narrow": {"width": value},
         "slow-link": {"gen": value},
         "mig": {"mig": 1, "mig_pending": 1},
+        "nvlink-down": {"nvlinks_down": value},
+        "fabric-pending": {"fabric": "In Progress"},
     }
     if kind == "hot":
         return _hot(value, row["temperature"])

@@ -14,6 +14,8 @@ MIB = 1 << 20
 # Flags of <linux/ioport.h>: memory, prefetchable, 64-bit, and what the kernel could not place.
 MEM32, MEM64_PREFETCH, UNSET, IO = 0x40200, 0x14220C, 0x20000000, 0x40101
 LINES = 13  # six BARs, the ROM, and a bridge's windows
+# NVIDIA's modules and by how many others each is used while nobody computes.
+MODULES = {"nvidia": 2, "nvidia_uvm": 0, "nvidia_modeset": 1, "nvidia_drm": 0}
 AMD_PORT, BROADCOM_SWITCH = ("0x1022", "0x1483"), ("0x1000", "0xc030")  # pci.ids: Starship GPP bridge; PEX890xx
 
 
@@ -37,7 +39,8 @@ def devices(there: Machine) -> tuple[Device, ...]:
     bound = {at for at, _ in there.bound()}
     for at, gpu in there.present():
         above = _above(gpu.address, switch=gpu.switch)
-        for device in (*_bridges(above, gpu), *_gpu(there, at, gpu, "/".join(above), at in bound)):
+        redirect = there.fault("acs", at) is not None
+        for device in (*_bridges(above, gpu, redirect=redirect), *_gpu(there, at, gpu, "/".join(above), at in bound)):
             found[device.path] = device
     switches = there.nvswitches
     for address in switches.addresses if switches else ():
@@ -60,6 +63,7 @@ def write(root: Path, there: Machine, links: str = "../../../devices") -> None:
         here = root / "sys/devices" / device.path
         here.mkdir(parents=True, exist_ok=True)
         for name, content in device.files.items():
+            (here / name).parent.mkdir(exist_ok=True)
             (here / name).write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
         (root / "sys/bus/pci/devices" / device.address).symlink_to(f"{links}/{device.path}")
         if device.driver:
@@ -75,6 +79,8 @@ def driver_files(there: Machine) -> dict[str, str]:
     """The files of a loaded module below ``/proc/driver/nvidia`` and ``/sys/module``; none where none is loaded."""
     driver = there.driver
     version = there.fault("version-mismatch") or (driver.module if driver else "")
+    if there.nouveau:
+        return {"sys/module/nouveau/refcnt": "1\n", "sys/module/nouveau/initstate": "live\n"}
     if driver is None or not version:
         return {}
     kind = "NVIDIA UNIX x86_64 Kernel Module"
@@ -85,7 +91,11 @@ def driver_files(there: Machine) -> dict[str, str]:
         "proc/driver/nvidia/version": f"NVRM version: {kind}  {version}{built}  Mon Jun  1 00:00:00 UTC 2026\n"
         "GCC version:  gcc version 14.2.0 (Debian 14.2.0-19)\n",
         "proc/driver/nvidia/params": "RmLogonRC: 1\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n",
-        "sys/module/nvidia/version": f"{version}\n",
+        **{
+            f"sys/module/{name}/{file}": f"{value}\n"
+            for name, users in MODULES.items()
+            for file, value in {"version": version, "refcnt": users, "initstate": "live"}.items()
+        },
     }
     for index, (_, gpu) in enumerate(there.bound()):
         found[f"proc/driver/nvidia/gpus/{gpu.address}/information"] = (
@@ -113,7 +123,7 @@ def _above(address: str, *, switch: bool) -> list[str]:
     return found
 
 
-def _bridges(above: list[str], gpu: Gpu | None) -> Iterator[Device]:
+def _bridges(above: list[str], gpu: Gpu | None, *, redirect: bool = False) -> Iterator[Device]:
     for depth in range(1, len(above)):
         vendor, device = AMD_PORT if depth == 1 else BROADCOM_SWITCH
         gen = gpu.board.data["gen"] if gpu else 4
@@ -128,7 +138,7 @@ def _bridges(above: list[str], gpu: Gpu | None) -> Iterator[Device]:
                 "revision": "0x00",
                 "numa_node": str(gpu.numa if gpu else 0),
                 "resource": _resource({}, "", assigned=True),
-                "config": _config(vendor, device, 0x060400),
+                "config": _config(vendor, device, 0x060400, redirect=redirect),
                 **_link(gen, gpu.width if gpu else 16, gen, 16),
             },
             "pcieport",
@@ -150,6 +160,8 @@ def _gpu(there: Machine, at: int, gpu: Gpu, above: str, bound: bool) -> Iterator
         "numa_node": str(gpu.numa),
         **_link(gen, width, row["gen"], row["width"]),
     }
+    if there.fault("acs", at) is not None:
+        common["iommu_group/type"] = "DMA"
     if lost:
         common |= {"current_link_speed": "Unknown", "current_link_width": "63"}
     device = f"0x{row['device']}"
@@ -228,12 +240,13 @@ def _resource(bars: dict[int, int], address: str, *, assigned: bool) -> str:
     return "\n".join(lines)
 
 
-def _config(vendor: str, device: str, kind: int) -> bytes:
-    """Configuration space: the header; of a bridge 4 KiB, with ACS there and switched off."""
+def _config(vendor: str, device: str, kind: int, *, redirect: bool = False) -> bytes:
+    """Configuration space: the header; of a bridge 4 KiB, with ACS there and switched off, or with its redirects on."""
     bridge = kind >> 8 == 0x0604
     head = struct.pack("<HHHHI", int(vendor, 16), int(device, 16), 0x0406, 0x0010, kind << 8 | 0xA1)
     space = bytearray(head.ljust(4096 if bridge else 256, b"\0"))
     space[0x0E] = 1 if bridge else 0
     if bridge:
         space[0x100:0x104] = struct.pack("<I", 0x000D | 1 << 16)
+        space[0x106:0x108] = struct.pack("<H", 0x1D if redirect else 0)
     return bytes(space)

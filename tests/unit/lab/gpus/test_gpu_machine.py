@@ -10,6 +10,7 @@ from gpustrap.ansible_plugins.module_utils.gpustrap_node.nvidia import nvidia_fa
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.pci import bridge_facts, pci_facts
 from gpustrap.lab.gpus import machine as gpus
 from gpustrap.lab.gpus import state, sysfs
+from gpustrap.lab.gpus.kernel_log import kernel_log
 from gpustrap.lab.gpus.machine import Fault, GpuError, clear, inject
 
 
@@ -131,8 +132,22 @@ def test_drivers_that_do_not_exist_are_refused():
 
 def test_kernel_log_has_xids_in_the_form_that_verify_looks_for():
     there = inject(inject(gpus.machine("4x-rtx3090", gpus.driver()), Fault("xid", 0, "48")), Fault("lost", 2))
-    codes = [re.search(r"NVRM: Xid \(PCI:([\w:.]+)\): (\d+)", line).groups() for line in state.kernel_log(there)]
-    assert codes == [("0000:01:00", "48"), ("0000:81:00", "79")]
+    there = inject(there, Fault("gsp-timeout", 1))
+    words = "\n".join(kernel_log(there))
+    codes = re.findall(r"^NVRM: Xid \(PCI:([\w:.]+)\): (\d+), ", words, re.MULTILINE)
+    assert codes == [("0000:01:00", "48"), ("0000:41:00", "119"), ("0000:41:00", "154"), ("0000:81:00", "79")]
+    assert f"NVRM: GPU at PCI:0000:41:00: {there.gpus[1].uuid}" in words.splitlines()
+    assert words.count("NVRM: GPU at PCI:0000:41:00:") == 1
+
+
+def test_kernel_log_tells_of_the_boot():
+    first, second = kernel_log(gpus.machine("1x-t4", gpus.driver("580")))
+    assert first.startswith("nvidia: loading out-of-tree module")
+    assert second.startswith("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.178.04 ")
+    assert kernel_log(gpus.machine("1x-t4")) == ()
+    refused = kernel_log(gpus.machine("1x-gtx1080ti", gpus.driver("580")))[-1]
+    assert "GPU 0000:01:00.0 (PCI ID: 10de:1b06)" in refused
+    assert "not supported by the NVIDIA 580.178.04 driver" in refused
 
 
 def test_data_is_independent_of_the_catalog():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os.path import commonprefix
+from os.path import commonpath
 from typing import TYPE_CHECKING
 
 from .state import SmiError, chosen
@@ -100,11 +100,11 @@ def relation(one: Gpu, two: Gpu) -> str:
         return f"NV{links}"
     if one["numa"] != two["numa"]:
         return "SYS"
-    first, second = (gpu["pci_path"].rstrip("/").split("/") for gpu in (one, two))
-    shared = len(commonprefix([first, second]))
+    first, second = (gpu["pci_path"].rstrip("/") for gpu in (one, two))
+    shared = len([step for step in commonpath([first, second]).split("/") if step])
     if shared < 2:
         return "PHB" if shared else "NODE"
-    return "PIX" if shared == len(first) == len(second) else "PXB"
+    return "PIX" if first == second else "PXB"
 
 
 def _peers(gpus: list[Gpu], kind: str) -> str:

@@ -7,6 +7,7 @@ A value in ``tree.txt`` and ``fields.txt`` is ``key``, ``key:kind``, ``key?const
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -111,14 +112,18 @@ def chosen(machine: Machine, wanted: str) -> list[dict[str, str]]:
     found = []
     for gpu in named(machine, wanted):
         index = int(gpu["index"])
-        while "hang" in Machine(path().read_text(encoding="ascii")).gpus[index]:
+        while (hang := Machine(path().read_text(encoding="ascii")).gpus[index].get("hang")) is not None:
+            if hang == "2":  # stuck in the kernel: a real one would not even be killed
+                for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
             time.sleep(1)
+        time.sleep(int(gpu.get("slow", "0")))
         if "return" in gpu:
             code = int(gpu["return"])
-            words = (
-                "GPU is lost.  Reboot the system to recover this GPU\n\n" if code == 15 else WORDS.get(code, WORDS[999])
-            )
-            raise SmiError(code, "Unable to determine the device handle for GPU{}: {}".format(gpu["bus_id"][4:], words))
+            lost = "GPU is lost.  Reboot the system to recover this GPU\n\n"
+            words = lost if code == 15 else WORDS.get(code, WORDS[999])
+            where = "GPU" + gpu["bus_id"][4:]
+            raise SmiError(min(255, code), f"Unable to determine the device handle for {where}: {words}")
         found.append(_derived(machine, gpu, index))
     return found
 
