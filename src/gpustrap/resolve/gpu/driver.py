@@ -14,6 +14,7 @@ from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, fill, ker
 from gpustrap.resolve.gpu.driver_refusal import refuse
 from gpustrap.resolve.gpu.driver_version import Version, driver_version
 from gpustrap.resolve.gpu.installed import Installed, installed_driver
+from gpustrap.resolve.gpu.settings import plan_settings
 from gpustrap.resolve.gpu.stack import Driver, Staying
 from gpustrap.resolve.parts import Inputs, Part
 
@@ -54,9 +55,11 @@ def plan_driver(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> tuple[Part, Driver
         chosen.branch, chosen.packages, version.upstream, version.package, kept=_is_there(installed, chosen, version)
     )
     said = words.Said(inputs, gpus, every, passed, chosen, version, stays, installed)
+    settings = plan_settings(inputs, gpus, driver)
     part = Part(
-        choices=words.choices(said),
-        variables=_variables(inputs, driver, stays.names if stays and same else ()),
+        choices=(*words.choices(said), *settings.choices),
+        variables=_variables(inputs, driver, stays.names if stays and same else ()) | (settings.variables or {}),
+        problems=settings.problems,
         findings=words.findings(said),
         reasoning=(words.reasoning(said),),
         repositories=_repositories(inputs, chosen),
