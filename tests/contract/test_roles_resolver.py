@@ -16,11 +16,23 @@ from gpustrap.model.roles import ROLES
 from gpustrap.resolve.plan import plan_node
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# What every role is for: a machine with an NVSwitch.
+GPU, SWITCH = ({"vendor": "10de", "device": d, "pci_class": c} for d, c in (("2330", "0302"), ("22a3", "0680")))
 FACTS = Facts.model_validate(
     {
         "os": {"id": "debian", "version_id": "13", "codename": "trixie", "architecture": "x86_64"},
-        "kernel": {"running": "6.12.0"},
-        "package_manager": {"kind": "apt", "candidates": dict.fromkeys(("docker.io", "docker-cli", "nano"), "1.0")},
+        "kernel": {"running": "6.12.117+deb13-amd64", "headers": ["6.12.117+deb13-amd64"]},
+        "package_manager": {
+            "kind": "apt",
+            "candidates": dict.fromkeys(
+                ("docker.io", "docker-cli", "linux-headers-6.12.117+deb13-amd64", "nano"), "1.0"
+            ),
+        },
+        # A board and a switch of HGX H100: every role has something to do.
+        "pci": [
+            {"address": "0000:18:00.0", "vendor": "10de", "device": "2330", "pci_class": "0302"},
+            {"address": "0000:07:00.0", "vendor": "10de", "device": "22a3", "pci_class": "0680"},
+        ],
     }
 )
 REQUESTS = {
