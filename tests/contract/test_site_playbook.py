@@ -15,12 +15,29 @@ from gpustrap.model.roles import ROLES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = ROOT / "playbooks" / "site.yml"
+ROLE = "ansible.builtin.import_role"
 
 
 def test_wires_every_role_in_site_order():
     (play,) = yaml.safe_load(SITE.read_text(encoding="utf-8"))
-    assert play["roles"] == [{"role": r, "when": f"'{r}' in gpustrap_roles", "tags": [r]} for r in ROLES]
+    roles = [task for task in play["tasks"] if ROLE in task]
+    assert [(t[ROLE], t["when"], t["tags"]) for t in roles] == [
+        ({"name": r}, f"'{r}' in gpustrap_roles", [r]) for r in ROLES
+    ]
     assert sorted(ROLES) == sorted(p.parent.parent.name for p in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+
+
+def test_nothing_but_the_driver_reboots_and_only_right_after_it():
+    (play,) = yaml.safe_load(SITE.read_text(encoding="utf-8"))
+    steps = [t[ROLE]["name"] if ROLE in t else next(k for k in t if k.startswith("gpustrap_")) for t in play["tasks"]]
+    driver = steps.index("nvidia_driver")
+    assert steps[driver - 1 : driver + 2] == ["gpustrap_mok", "nvidia_driver", "gpustrap_reboot"]
+    assert steps.count("gpustrap_reboot") == 1
+    step = play["tasks"][driver + 1]["gpustrap_reboot"]
+    assert step["allowed"] == "{{ gpustrap_reboot | default(false) }}"
+    allowed = ("systemctl reboot", "ansible.builtin.reboot", "shutdown -r")
+    in_roles = [p for p in (ROOT / "roles").rglob("*.yml") if any(word in p.read_text() for word in allowed)]
+    assert in_roles == []
 
 
 def test_planning_is_for_nodes_without_a_lock_and_a_run_of_gpustrap_leaves_it_out():

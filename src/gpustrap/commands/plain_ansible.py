@@ -21,7 +21,7 @@ from gpustrap.site.meant import PREFIX
 from gpustrap.site.wrong import explain, from_failure
 
 # What the playbook itself is told; no wish about a node.
-OF_PLAYBOOK = ("gpustrap_roles", "gpustrap_serial")
+OF_PLAYBOOK = ("gpustrap_roles", "gpustrap_serial", "gpustrap_mok_password")
 FAILURE = {"kind": "", "node": "", "where": "", "name": "", "message": ""}
 
 

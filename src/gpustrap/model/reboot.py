@@ -89,6 +89,20 @@ def decide_driver(facts: Facts, wanted: Wanted = ANY) -> Decision:
     return replace(found, evidence=_versions(facts, coming))
 
 
+LOOK = "on the node: sudo modprobe nvidia; sudo journalctl -k -b | grep -iE 'nvrm|nvidia|nouveau'"
+
+
+def after_reboot(decision: Decision, what: str) -> Decision:
+    """The same need after the reboot that should have met it: it is looked into, not tried again.
+
+    Args:
+        decision: What would be done if it had not been done already.
+        what: What was done, in a sentence.
+    """
+    remedy = f"{LOOK}; then sudo systemctl reboot there, and gpustrap apply {{node}}"
+    return replace(decision, need=Need.USELESS, code="reboot-loop", reason=f"{what}: {decision.reason}", remedy=remedy)
+
+
 def _on_machine(facts: Facts, coming: BootKernelFacts, wanted: Wanted) -> Decision:
     library, loaded = facts.boot.library, facts.nvidia.module
     if wanted.version and library != wanted.version:

@@ -85,6 +85,12 @@ class Request(Frozen):
     ssh_hardening: bool = Field(
         False, description="Refuse password logins over SSH; only after key login has been proved"
     )
+    reboot: bool = Field(
+        False, description="Whether apply may reboot the node where the driver needs it; apply --reboot does once"
+    )
+    reboot_minutes: int = Field(
+        30, ge=1, le=240, description="How long it may take to come back; servers with many GPUs test themselves long"
+    )
     proxy: Proxy = Field(Proxy(), description="Proxies for apt, docker and conda")
 
     policy: Literal["stable", "latest"] = Field(

@@ -9,13 +9,15 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.lock import NodeLock
 from gpustrap.model.request import Request
 
+OF_APPLY = ("reboot", "reboot_minutes")  # how an apply may go about it; no plan rests on them
+
 
 def request_digest(request: Request) -> str:
     """Of everything the user wants of a node.
 
     Of what differs from the defaults only: a gpustrap that learns a variable must not make every lock stale.
     """
-    return _digest(request.model_dump(mode="json", exclude_defaults=True))
+    return _digest(request.model_dump(mode="json", exclude_defaults=True, exclude=set(OF_APPLY)))
 
 
 def system_digest(facts: Facts) -> str:

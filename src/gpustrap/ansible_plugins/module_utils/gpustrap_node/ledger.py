@@ -24,9 +24,9 @@ VERSION = 1
 def open_run(host: Host, args: dict[str, object]) -> dict[str, object]:
     """Mark a run as begun, before its first change. Says which run was left open, if one was."""
     run = _run_id(args.get("run_id"))
-    directory = _writable_directory(host)
+    directory = writable_directory(host)
     before = _mark(host)
-    _store(directory + "/open-run", run + "\n")
+    store(directory + "/open-run", run + "\n")
     return {"open_run": run, "left_open": before}
 
 
@@ -37,8 +37,8 @@ def close_run(host: Host, args: dict[str, object]) -> dict[str, object]:
     if why or not isinstance(ledger, dict):
         raise NodeError("bad-request", "args.ledger: %s" % (why or "not an object"))
     run = _run_id(ledger["run"]["id"])
-    directory = _writable_directory(host)
-    _store(directory + "/ledger.json", json.dumps(ledger, sort_keys=True) + "\n")
+    directory = writable_directory(host)
+    store(directory + "/ledger.json", json.dumps(ledger, sort_keys=True) + "\n")
     if _mark(host) == run:
         os.unlink(directory + "/open-run")
         _sync(directory)
@@ -48,13 +48,13 @@ def close_run(host: Host, args: dict[str, object]) -> dict[str, object]:
 def release_run(host: Host, args: dict[str, object]) -> dict[str, object]:
     """Take back the mark of a run that changed nothing here: what was left open before it is open again."""
     run, before = _run_id(args.get("run_id")), args.get("left_open")
-    directory = _writable_directory(host)
+    directory = writable_directory(host)
     if _mark(host) == run:
         if before is None:
             os.unlink(directory + "/open-run")
             _sync(directory)
         else:
-            _store(directory + "/open-run", _run_id(before) + "\n")
+            store(directory + "/open-run", _run_id(before) + "\n")
     return {"open_run": _mark(host)}
 
 
@@ -128,7 +128,7 @@ def _run_id(value: object) -> str:
 
 
 def _ledger(host: Host) -> dict[str, object] | None:
-    text = _trusted(host, LEDGER)
+    text = trusted(host, LEDGER)
     if text is None:
         return None
     try:
@@ -142,11 +142,11 @@ def _ledger(host: Host) -> dict[str, object] | None:
 
 
 def _mark(host: Host) -> str | None:
-    text = _trusted(host, MARK)
+    text = trusted(host, MARK)
     return None if text is None else text.strip() if RUN_ID.match(text.strip()) else "unnamed"
 
 
-def _trusted(host: Host, path: str) -> str | None:
+def trusted(host: Host, path: str) -> str | None:
     """The text of a file of ours that is not there for somebody else to write; None if there is none."""
     if not _directory(host):
         return None
@@ -179,7 +179,7 @@ def _directory(host: Host) -> bool:
     return True
 
 
-def _writable_directory(host: Host) -> str:
+def writable_directory(host: Host) -> str:
     where = host.path(DIRECTORY, follow=False)
     try:
         if not _directory(host):
@@ -191,7 +191,7 @@ def _writable_directory(host: Host) -> str:
     return where
 
 
-def _store(path: str, text: str) -> None:
+def store(path: str, text: str) -> None:
     """Write a whole file or none of it: beside its place, to the disk, then over the old one."""
     directory = os.path.dirname(path)
     temporary = ""
