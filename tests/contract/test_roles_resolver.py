@@ -16,8 +16,6 @@ from gpustrap.model.roles import ROLES
 from gpustrap.resolve.plan import plan_node
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# What every role is for: a machine with an NVSwitch.
-GPU, SWITCH = ({"vendor": "10de", "device": d, "pci_class": c} for d, c in (("2330", "0302"), ("22a3", "0680")))
 FACTS = Facts.model_validate(
     {
         "os": {"id": "debian", "version_id": "13", "codename": "trixie", "architecture": "x86_64"},

@@ -80,6 +80,7 @@ def _part(stack: Stack, judged: tuple[Fit, ...], chosen: Fit, repository: Reposi
             "cuda_toolkit_packages": listed(packages),
             "cuda_toolkit_prefix": prefix,
             "cuda_toolkit_driver_pin": stack.driver.packages.origin == "distribution",
+            "cuda_toolkit_proxy": inputs.proxy,
             **{f"{ROLE}_{key}": value for key, value in variables(inputs, repository).items()},
         },
         findings=(
