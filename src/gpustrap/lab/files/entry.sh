@@ -43,6 +43,7 @@ if [ -d "$gpus" ]; then
     mount --bind /run/lab-gpu/proc/driver /proc/driver
     cat /proc/sys/kernel/random/uuid >/run/lab-gpu/boot_id
     mount --bind /run/lab-gpu/boot_id /proc/sys/kernel/random/boot_id
+    [ ! -x "$gpus/bin/lab-gpu-devices" ] || "$gpus/bin/lab-gpu-devices"
     # A driver that the node was started with comes from no package.
     if ! grep -q '^library=$' "$gpus/state" && [ ! -e /usr/bin/nvidia-smi ]; then
         mkdir -p /run/lab-gpu/lib /run/lab-gpu/bin

@@ -18,6 +18,7 @@ BOOT = "import os\nfrom pathlib import Path\n\nfrom gpustrap.lab.gpus.boot impor
 BOOT += "boot(HERE, Path('/'), os.uname().release)\n"
 BOOT_MODULES = ("boot", "faults", "kernel_log", "links", "machine", "state", "sysfs")
 DATA = ("boards", "drivers", "mig", "profiles")
+LOG = "import sys\n\nfrom gpustrap.lab.gpus.klog import write\n\nwrite(sys.stdin)\n"
 LIBRARY = "libnvidia-ml.so.1"
 SOURCES = ("nvml.c", "nvml_health.c", "nvml_links.c", "nvml_mig.c", "nvml_set.c")
 FLAGS = ("-std=gnu11", "-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
@@ -86,10 +87,19 @@ def smi(target: Path, python: str = PYTHON) -> Path:
 
 def boot(target: Path, python: str = PYTHON) -> Path:
     """Write the program that a node's boot runs: `gpustrap.lab.gpus.boot` with its data as Python literals."""
-    content = {f"{place}/__init__.py": b"" for place in ("gpustrap", "gpustrap/lab", "gpustrap/lab/gpus")}
-    content |= {f"gpustrap/lab/gpus/{name}.py": (HERE / f"{name}.py").read_bytes() for name in BOOT_MODULES}
+    content = _modules(*BOOT_MODULES)
     content |= {f"gpustrap/lab/gpus/{name}.txt": repr(data(name)).encode() for name in DATA}
     return _program(target, python, BOOT, content)
+
+
+def log(target: Path, python: str = PYTHON) -> Path:
+    """Write the program that puts lines into the log of a node's kernel: `gpustrap.lab.gpus.klog`."""
+    return _program(target, python, LOG, _modules("klog"))
+
+
+def _modules(*names: str) -> dict[str, bytes]:
+    content = {f"{place}/__init__.py": b"" for place in ("gpustrap", "gpustrap/lab", "gpustrap/lab/gpus")}
+    return content | {f"gpustrap/lab/gpus/{name}.py": (HERE / f"{name}.py").read_bytes() for name in names}
 
 
 def _program(target: Path, python: str, start: str, content: dict[str, bytes]) -> Path:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gpustrap.lab import state as state_files
 from gpustrap.lab.engine import refusal
 from gpustrap.lab.gpus import boot, build, kernel, state
+from gpustrap.lab.gpus.kernel_log import kernel_log
 from gpustrap.lab.gpus.machine import GpuError, Machine, driver, machine, profiles
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def prepare(directory: Path, there: Machine) -> None:
         boot.lay(new, there)
         build.smi(new / "bin/nvidia-smi")
         build.boot(new / "bin/lab-gpu-boot")
+        build.log(new / "bin/lab-gpu-log")
+        shutil.copy(build.HERE / "devices.sh", new / "bin/lab-gpu-devices")
         build.library(new / "lib")
         (new / "lib/stubs.c").unlink()
         kernel.write(new / "kernel", os.uname().release)
@@ -102,6 +105,7 @@ def change(node: LabNode, there: Machine) -> None:
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in sorted(Path(temporary).iterdir()):
                 archive.add(path, path.name)
+    before = set(node.exec(f"cat {HERE}/kernel.log").stdout.splitlines())
     # What is bind-mounted stays the same directory; the state comes last, in one step.
     script = (
         f"cd {HERE} && rm -rf sys/devices/* sys/bus/pci/devices/* proc/driver/* && "
@@ -113,3 +117,6 @@ def change(node: LabNode, there: Machine) -> None:
         done = node.exec(put, stdin=state.text(there).encode())
     if done.returncode != 0:
         raise GpuError(f"node {node.name}: its GPUs cannot be changed: {done.stderr[-500:]}")
+    news = [line for line in kernel_log(there) if line not in before]
+    if news:
+        node.exec("[ ! -p /dev/kmsg ] || exec /usr/lib/lab-gpu/bin/lab-gpu-log", stdin="\n".join(news).encode())
