@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHELL_SCRIPTS = ("run", ".ci/run", *(str(p) for d in ("docs", "molecule", "src") for p in (ROOT / d).rglob("*.sh")))
+SCRIPTS_IN = ("docs", "molecule", "roles", "src")
+SHELL_SCRIPTS = ("run", ".ci/run", *(str(p) for d in SCRIPTS_IN for p in (ROOT / d).rglob("*.sh")))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gpustrap.ansible_plugins.module_utils import gpustrap_gpu_settings as core
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Completed, Host
 from gpustrap.content import content_root
 
-PROGRAM = (Path(content_root()) / "roles/nvidia_driver/files/gpustrap-gpu-settings").read_text()
+PROGRAM = (Path(content_root()) / "roles/nvidia_driver/files/gpustrap-gpu-settings.sh").read_text()
 FIRST, SECOND = "0000:01:00.0", "0000:02:00.0"
 SERVICE, DAEMON = "gpustrap-gpu-settings.service", "nvidia-persistenced.service"
 DROPIN = f"/etc/systemd/system/{DAEMON}.d/gpustrap-persistence.conf"

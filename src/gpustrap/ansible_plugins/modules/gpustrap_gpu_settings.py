@@ -52,7 +52,7 @@ author: gpustrap
 EXAMPLES = r"""
 - gpustrap_gpu_settings:
     power_limits: [{address: "0000:01:00.0", watts: 250}]
-    program: "{{ lookup('ansible.builtin.file', 'gpustrap-gpu-settings', rstrip=false) }}"
+    program: "{{ lookup('ansible.builtin.file', 'gpustrap-gpu-settings.sh', rstrip=false) }}"
     unit: "{{ lookup('ansible.builtin.template', 'gpustrap-gpu-settings.service.j2') }}"
 """
 RETURN = r"""
@@ -71,7 +71,8 @@ SPEC = {
     "unit": {"type": "str", "required": True},
 }
 PROGRAM = "/usr/local/sbin/gpustrap-gpu-settings"
-UNIT, DAEMON = "gpustrap-gpu-settings.service", "nvidia-persistenced.service"
+UNIT = "gpustrap-gpu-settings.service"
+DAEMON = "nvidia-persistenced.service"
 UNITS = "/etc/systemd/system"
 DROPIN = UNITS + "/" + DAEMON + ".d/gpustrap-persistence.conf"
 SHOW = "Id,LoadState,UnitFileState,ActiveState,FragmentPath,DropInPaths,ActiveEnterTimestampMonotonic"
