@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from gpustrap.lab.standins import nvidia_data
+from gpustrap.lab.standins import nvidia_data, nvidia_rpm
 from gpustrap.lab.standins.parts import VENDOR
 
 ALL = list(nvidia_data.all_repositories())
@@ -49,7 +49,8 @@ def test_every_row_says_where_and_when_it_was_read():
     toolkits = yaml.safe_load((VENDOR / "nvidia_cuda.yml").read_text())["toolkits"]
     rows = [*data["repositories"], *data["toolkit_repositories"], *data["keys"], *toolkits]
     said = [(row["source"], row["checked"], row["confidence"]) for row in rows]
-    said += [(row.source, row.checked, row.confidence) for row in nvidia_data.rows()]
+    rpm = [*nvidia_rpm.rows(), *nvidia_rpm.repositories().values()]
+    said += [(row.source, row.checked, row.confidence) for row in (*nvidia_data.rows(), *rpm)]
     for source, checked, confidence in said:
         assert len(source) > 20
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", checked)
@@ -82,4 +83,4 @@ def test_it_is_independent_of_the_catalog():
 
 def test_every_file_of_data_is_read():
     topics = {path.stem.removeprefix("nvidia_") for path in VENDOR.glob("nvidia_*.yml")}
-    assert topics == set(nvidia_data.TOPICS)
+    assert topics == {*nvidia_data.TOPICS, "rpm"}

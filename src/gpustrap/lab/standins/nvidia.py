@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gpustrap.lab.standins import nvidia_keys as keys
+from gpustrap.lab.standins import nvidia_rpm
 from gpustrap.lab.standins.apt_repository import Key, indexes, release, stanza
 from gpustrap.lab.standins.deb import control_text, pack
 from gpustrap.lab.standins.nvidia_data import TOOLKIT, Repository, all_repositories, base, packages
@@ -50,6 +51,7 @@ def build(directory: Path, progress: Progress, only: Callable[[Repository], bool
             keyring = call(*key.gpg, "--export", key.fingerprint)
             for one in (one for one in wanted if one.key == name):
                 _repository(directory, one, key, keyring)
+    nvidia_rpm.build(directory)
     write(directory / FINGERPRINTS, json.dumps({one.name: made[one.key] for one in wanted}, indent=1) + "\n")
 
 
