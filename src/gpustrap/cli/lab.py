@@ -207,3 +207,59 @@ def image(
     with progress("lab image") as say:
         reference = commands.image(system, bare=bare, progress=say)
     stdout.print(reference)
+
+
+@lab_app.command(
+    epilog=examples(
+        "gpustrap lab gpu n1",
+        "gpustrap lab gpu n1 --fault lost --gpu 2",
+        "gpustrap lab gpu n1 --fault xid=48 --fault hot=91 --gpu 0",
+        "gpustrap lab gpu n1 --fault version-mismatch",
+        "gpustrap lab gpu n1 --fault nouveau --next-boot",
+        "gpustrap lab gpu n1 --clear",
+    )
+)
+def gpu(
+    node: NodeArgument,
+    lab: LabOption = "lab",
+    *,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="KIND[=VALUE]",
+            help="Break something; again for more. An unknown KIND lists them.",
+        ),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("--gpu", min=0, help="Which GPU, by its number here.", show_default="the machine"),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take faults away first: those of --gpu, or all.")] = False,
+    next_boot: Annotated[
+        bool, typer.Option("--next-boot", help="Not now: the node finds it so when it boots the next time.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show the simulated GPUs of a node, or let something go wrong with them.
+
+    A fault shows at once on the PCI bus, in NVML, in nvidia-smi and in the kernel's log (journalctl -k). It lasts until
+    --clear or the node's reboot. Nothing of this machine's own GPUs is touched.
+    """
+    from dataclasses import asdict
+
+    from gpustrap.commands import lab_gpus as commands
+
+    if fault or clear:
+        found = commands.change(node, lab, kinds=fault or (), gpu=number, clearing=clear, next_boot=next_boot)
+    else:
+        found = commands.show(node, lab)
+    rows = [
+        (str(one.number), "-" if one.listed is None else str(one.listed), one.name, one.address,
+         ", ".join(one.faults) or "none", ", ".join(one.settings) or "-")
+        for one in found.gpus
+    ]  # fmt: skip
+    emit(asdict(found), Columns(("gpu", "nvml", "board", "address", "faults", "set"), rows), form)
+    machine = f", {', '.join(found.faults)}" if found.faults else ""
+    when = " at the next boot" if next_boot and (fault or clear) else ""
+    tell(f"Simulated: {found.profile} with driver {found.driver}{machine}{when}.")
