@@ -130,7 +130,7 @@ def run_ansible(settings: Settings, secrets: Secrets, handle: Callable[[Mapping[
     bin_directory = Path(sys.executable).parent
     if not (bin_directory / "ansible-playbook").exists():
         raise GpustrapError(_no_ansible(bin_directory))
-    with private_directory() as private, cancellable() as cancelled:
+    with private_directory() as private, cancellable() as cancelled, _usual_umask():
         _write_inputs(private, settings, secrets)
         try:
             runner = ansible_runner.run(
@@ -174,6 +174,16 @@ def private_directory() -> Iterator[Path]:
         yield private
     finally:
         shutil.rmtree(private, ignore_errors=True)
+
+
+@contextmanager
+def _usual_umask() -> Iterator[None]:
+    """Roles on this machine itself inherit ours, through sudo, too: packages' files would be for root alone."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

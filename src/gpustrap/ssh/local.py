@@ -23,6 +23,7 @@ from gpustrap.ssh.survey import Survey, survey
 PYTHON = "/usr/bin/python3"  # never looked up: PATH may lead to a virtual environment, pyenv's or conda's
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = ("HOME", "LANG", "LOGNAME", "TERM", "USER")
+UMASK = 0o022  # a login's; gpustrap's own is for what it keeps in the site
 POLL_SECONDS = 0.2
 
 
@@ -74,6 +75,7 @@ class LocalShell:
             cwd="/",
             env=environment,
             start_new_session=True,
+            umask=UMASK,
         ) as process:
             try:
                 out, err = _converse(process, feed or send_once(stdin), limit, time.monotonic() + timeout)

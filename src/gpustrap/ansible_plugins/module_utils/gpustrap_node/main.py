@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from .host import BUDGET, Host, NodeError
 
-VERBS = ("facts", "observe", "drift", "ledger-open", "ledger-release", "ledger-close", "ledger-read")
+OF_SINGLE_BOX = ("reboot-here", "leave-note")
+VERBS = (
+    *("facts", "observe", "drift", "ledger-open", "ledger-release", "ledger-close", "ledger-read"),
+    *OF_SINGLE_BOX,
+)
 
 
 def main(request: dict[str, object]) -> dict[str, object]:
@@ -49,6 +53,10 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
         from .observe import observe  # noqa: PLC0415
 
         return observe(host, args)
+    if verb in OF_SINGLE_BOX:
+        from .resume import VERBS as OF_RESUME  # noqa: PLC0415
+
+        return OF_RESUME[verb](host, args)
     from .ledger import VERBS as OF_LEDGER  # noqa: PLC0415
 
     return OF_LEDGER[str(verb)](host, args)
