@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpustrap.commands import apply as module
-from gpustrap.commands import readiness
+from gpustrap.commands import apply_session, readiness
 from gpustrap.commands.apply import Applied, ApplyOptions, apply
 from gpustrap.commands.ledgers import Opened
 from gpustrap.converge.session import SessionResult
@@ -69,6 +69,7 @@ class World:
 
     ran: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    variables: Any = None
     verified: Any = "nothing"
     entry: NodeLock = ENTRY
     packages: list[str] = field(default_factory=list)
@@ -82,6 +83,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
         def ansible(settings: Any, _secrets: Any, handle: Any) -> SessionResult:
             world.ran = [t.endpoint.name for t in settings.targets]
+            world.variables = settings.variables
             if world.dies:
                 raise world.dies
             for line in (CASES / f"{world.case}.jsonl").read_text().splitlines():
@@ -111,7 +113,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             "run_ansible": ansible,
             "verify_nodes": check,
         }.items():
-            monkeypatch.setattr(module, name, fake)
+            monkeypatch.setattr(apply_session if name == "access_of" else module, name, fake)
         return apply(Site(tmp_path), options=ApplyOptions(**options), secrets=Secrets())
 
     return run
@@ -313,3 +315,53 @@ def test_a_misspelt_role_runs_nothing(play: Any) -> None:
     with pytest.raises(GpustrapError, match="no role dockre"):
         play(world, tags=("docker", "dockre"))
     assert world.opened == []
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "outcome", "complete", "verified"),
+    [
+        ("reboot-needed", ExitCode.REBOOT_NEEDED, "unchanged", False, False),
+        ("reboot-person", ExitCode.WAITING_FOR_PERSON, "unchanged", False, False),
+        ("reboot-done", ExitCode.OK, "changed", True, True),
+        ("reboot-next-boot", ExitCode.WARNINGS, "unchanged", True, True),
+        ("reboot-useless", ExitCode.APPLY_FAILED, "failed", False, False),
+        ("reboot-lost", ExitCode.UNREACHABLE, "unreachable", None, False),
+    ],
+)
+def test_a_reboot_that_is_due_ends_with_its_own_code_and_is_not_the_whole(
+    play: Any, case: str, code: ExitCode, outcome: str, complete: bool | None, verified: bool
+) -> None:
+    world = World({"n1": FACTS}, case=case)
+    applied = play(world)
+    assert (applied.exit_code, outcomes(applied)) == (code, {"n1": outcome})
+    assert world.closed.get("n1") is complete
+    assert (world.verified != "nothing") is verified
+    [run] = json.loads((applied.directory / "summary.json").read_text())["nodes"]
+    assert [step["state"] for step in run["boots"]] == [
+        case.removeprefix("reboot-").replace("needed", "reboot-needed").replace("done", "rebooted")
+    ]
+
+
+def test_check_mode_has_no_code_of_its_own_for_a_reboot(play: Any) -> None:
+    assert play(World({"n1": FACTS}, case="reboot-needed"), check=True).exit_code is ExitCode.OK
+
+
+def test_leave_to_reboot_is_given_to_ansible_as_a_variable(play: Any) -> None:
+    world = World({"n1": FACTS})
+    play(world, reboot=True)
+    assert world.variables == {"gpustrap_reboot": True}
+
+
+def test_the_one_time_password_is_shown_where_it_was_used_and_written_nowhere(play: Any) -> None:
+    entry = ENTRY.model_copy(update={"roles": {"nvidia_driver": {"nvidia_driver_mok": True}}})
+    applied = play(World({"n1": FACTS}, case="reboot-person", entry=entry))
+    assert re.fullmatch(r"[bcdefghijklnoprstuvx]{12}", applied.password)
+    written = b"".join(p.read_bytes() for p in applied.directory.rglob("*") if p.is_file())
+    assert applied.password.encode() not in written
+    assert applied.password not in repr(applied)
+
+
+@pytest.mark.parametrize(("mok", "case"), [(True, "reboot-needed"), (False, "reboot-person")])
+def test_a_password_that_nobody_needs_is_not_shown(play: Any, mok: bool, case: str) -> None:
+    entry = ENTRY.model_copy(update={"roles": {"nvidia_driver": {"nvidia_driver_mok": mok}}})
+    assert play(World({"n1": FACTS}, case=case, entry=entry)).password == ""

@@ -22,7 +22,7 @@ from gpustrap.cli.options import (
     SiteOption,
     examples,
 )
-from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr
+from gpustrap.cli.output import Format, emit, say_next, show_problems, stderr, tell
 
 
 def add(app: typer.Typer) -> None:
@@ -63,6 +63,9 @@ def apply(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the nodes afterwards.")] = True,
     replan: Annotated[bool, typer.Option("--replan", help="Plan first, so that a stale lock is no obstacle.")] = False,
+    reboot: Annotated[
+        bool, typer.Option("--reboot", help="Reboot nodes whose driver needs it, once, and go on when they are back.")
+    ] = False,
     form: FormatOption = Format.TABLE,
     password_fd: PasswordFdOption = None,
     become_password_fd: BecomePasswordFdOption = None,
@@ -72,7 +75,8 @@ def apply(
     """Bring nodes to the lock: run the roles, record what they manage, verify the result.
 
     One node's failure stops no other (but see --serial). Run it again after a failure or Ctrl-C: it continues.
-    Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed.
+    Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed,
+    20 a person has to enrol a key, 21 a reboot is needed.
     """
     from gpustrap.cli.local import choose_local
     from gpustrap.cli.progress import progress
@@ -91,6 +95,7 @@ def apply(
         serial=serial,
         verify=verify,
         replan=replan,
+        reboot=reboot,
     )
     secrets = read_secrets(
         password_fd=password_fd,
@@ -110,6 +115,10 @@ def apply(
         "exit_code": int(applied.exit_code),
     }
     emit(data, render(applied.summary, read_lock(place), applied.directory), form)
+    if applied.password:
+        waiting = [n.node for n in applied.summary.nodes if any(b.staged for b in n.boots)]
+        tell(f"One-time password for MOK Manager on {', '.join(waiting)}: {applied.password}")
+        tell("It is shown this once and written down nowhere. The steps at the console are above.")
     show_problems(applied.problems)
     if check and any(node.changed_tasks for node in applied.summary.nodes):
         if diff:

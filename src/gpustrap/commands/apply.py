@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import secrets as random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpustrap.commands import apply_problems as problem
+from gpustrap.commands.apply_session import one_time_password, settings_of
 from gpustrap.commands.inspect import ASKING, read_facts
 from gpustrap.commands.ledgers import close_ledgers, open_ledgers, release_ledgers
 from gpustrap.commands.plan import plan
-from gpustrap.commands.reach import access_of
 from gpustrap.commands.readiness import readiness
 from gpustrap.commands.verify import VERDICT_CODES, verify_nodes
 from gpustrap.converge.masking import Mask
 from gpustrap.converge.runlog import RunLog, write_summary
-from gpustrap.converge.session import SessionResult, Settings, Target, run_ansible, site_playbook
+from gpustrap.converge.session import SessionResult, Settings, run_ansible
 from gpustrap.converge.tally import Tally
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
@@ -34,10 +33,9 @@ from gpustrap.model.site import Site
 from gpustrap.report import run_report
 from gpustrap.resolve.digests import entry_digest
 from gpustrap.resolve.locked_versions import locked_packages
-from gpustrap.site.inventory import LOCALHOST, VAULT_VARIABLE, load_nodes
+from gpustrap.site.inventory import load_nodes
 from gpustrap.site.lockfile import read_lock
 from gpustrap.site.node_lock import hold_nodes
-from gpustrap.ssh.jump_config import jump_config
 
 WELL = {Outcome.CHANGED, Outcome.UNCHANGED, Outcome.WOULD_CHANGE}
 CLAIMS_PLUGIN = "gpustrap_claims"
@@ -55,6 +53,7 @@ class ApplyOptions:
         serial: Nodes (or a percentage of them) that go through all roles before the next begin.
         verify: Check the nodes afterwards.
         replan: Plan first.
+        reboot: Nodes may be rebooted where their driver needs it.
     """
 
     tags: tuple[str, ...] = ()
@@ -64,6 +63,7 @@ class ApplyOptions:
     serial: str | None = None
     verify: bool = True
     replan: bool = False
+    reboot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,14 @@ class Applied:
         problems: What went wrong beyond what the summary says of each node.
         directory: The run's directory.
         exit_code: The worst of all.
+        password: One-time, for the person who enrols the keys of these nodes; to be shown once, and kept nowhere.
     """
 
     summary: RunSummary
     problems: tuple[Problem, ...]
     directory: Path
     exit_code: ExitCode
+    password: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ class _Run:
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     problems: list[Problem] = field(default_factory=list)
     refused: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
+    password: str = field(default="", repr=False)  # see Applied
     open_before: Mapping[str, Any] = field(default_factory=dict)  # runs that never ended, as ledger-open found them
 
     @property
@@ -228,7 +231,8 @@ def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeR
     options = run.options
     entries = {n.name: lock.nodes[n.name] for n in nodes}
     tally = Tally(entries, {name: tuple(entry.roles) for name, entry in entries.items()})
-    mask = Mask([run.secrets.become_password, run.secrets.ssh_password])
+    run.password = "" if options.check else one_time_password(entries.values())
+    mask = Mask([run.secrets.become_password, run.secrets.ssh_password, run.password or None])
     with RunLog(run.directory, mask) as log:
 
         def take(raw: Mapping[str, Any]) -> None:
@@ -260,24 +264,12 @@ def _converge(run: _Run, nodes: Sequence[Node], lock: Lock) -> tuple[tuple[NodeR
 
 def _settings(run: _Run, nodes: Sequence[Node]) -> Settings:
     options = run.options
-    known_hosts = run.site.known_hosts.resolve()
-    identity = run.site.ssh_key.resolve() if run.site.ssh_key.exists() else None
-    targets = []
-    for node in nodes:
-        access = access_of(run.site, node, run.secrets)
-        local = node.endpoint.local
-        ssh_config = "" if local else jump_config(node.endpoint, known_hosts=known_hosts, identity=identity)
-        targets.append(Target(node.endpoint, access, ssh_config))
-    # The lock gives variables to nodes that are there already, and this machine may be in no inventory.
-    here = [f"{LOCALHOST},"] if any(n.endpoint.local and n.name == LOCALHOST for n in nodes) else []
-    return Settings(
-        playbook=site_playbook(),
-        inventories=(run.site.inventory.resolve(), *here, run.site.lock.resolve()),
-        targets=tuple(targets),
-        known_hosts=known_hosts,
-        identity=identity,
-        vault_password_file=os.environ.get(VAULT_VARIABLE),
-        variables={"gpustrap_serial": options.serial} if options.serial else {},
+    variables: dict[str, Any] = {"gpustrap_serial": options.serial} if options.serial else {}
+    variables |= {"gpustrap_reboot": True} if options.reboot else {}
+    variables |= {"gpustrap_mok_password": run.password} if run.password else {}
+    return replace(
+        settings_of(run.site, nodes, run.secrets),
+        variables=variables,
         tags=options.tags,
         check=options.check,
         diff=options.diff,
@@ -305,7 +297,10 @@ def _close(
         run.site,
         [n for n in nodes if n.name in ended],
         run.id,
-        complete={name: o.outcome in WELL and not run.options.tags and claims_whole for name, o in ended.items()},
+        complete={
+            name: o.outcome in WELL and not o.waiting and not run.options.tags and claims_whole
+            for name, o in ended.items()
+        },
         lock_digests={name: entry_digest(entry) for name, entry in entries.items()},
         claims=claims,
         secrets=run.secrets,
@@ -346,8 +341,8 @@ def _claims_whole(run: _Run, tally: Tally, session: SessionResult) -> bool:
 
 
 def _verify(run: _Run, nodes: Sequence[Node], outcomes: Sequence[NodeRun]) -> tuple[NodeChecks, ...]:
-    """Check the nodes on which the roles ended well."""
-    well = {o.node for o in outcomes if o.outcome in WELL}
+    """Check the nodes on which the roles ended well; before the reboot that one needs, nothing on its GPUs can pass."""
+    well = {o.node for o in outcomes if o.outcome in WELL and not o.waiting}
     if run.options.check or not run.options.verify or not well:
         return ()
     results = verify_nodes(
@@ -390,8 +385,12 @@ def _finish(
     refused = [p for problems in run.refused.values() for p in problems]
     codes = [p.exit_code for p in (*run.problems, *refused)]
     codes += [problem.OUTCOME_CODES[o.outcome] for o in outcomes if o.outcome in problem.OUTCOME_CODES]
+    codes += [problem.BOOT_CODES[b.state] for o in outcomes for b in o.boots if b.state in problem.BOOT_CODES]
     codes += [VERDICT_CODES[c.verdict] for c in checks]
     codes += [ExitCode.INTERRUPTED] if interrupted else []
     # The first refusal of a node is told by the node's own line.
     further = [p for problems in run.refused.values() for p in problems[1:]]
-    return Applied(summary, (*run.problems, *further), run.directory, worst(codes))
+    staged = any(b.staged for o in outcomes for b in o.boots)
+    return Applied(
+        summary, (*run.problems, *further), run.directory, worst(codes), password=run.password if staged else ""
+    )

@@ -20,6 +20,13 @@ OUTCOME_CODES = {
     Outcome.NOT_RUN: ExitCode.REFUSED,
 }
 
+# Of a state of `BootStep`; a step that failed is told by its node's outcome.
+BOOT_CODES = {
+    "reboot-needed": ExitCode.REBOOT_NEEDED,
+    "person": ExitCode.WAITING_FOR_PERSON,
+    "next-boot": ExitCode.WARNINGS,
+}
+
 
 def not_begun(name: str, problems: Sequence[Problem]) -> NodeRun:
     """A node that was refused or could not be asked before anything was changed on it."""

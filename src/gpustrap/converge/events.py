@@ -42,6 +42,8 @@ _RUNNER = {
 # Ansible's own words come as events of other names, mostly "verbose"; how they begin tells them from the rest.
 _SAID = ("[WARNING]", "[ERROR]", "ERROR!")
 _WITH_MESSAGE = {EventKind.FAILED, EventKind.IGNORED, EventKind.ITEM_FAILED, EventKind.UNREACHABLE}
+_REBOOT = "gpustrap_reboot"
+_BOOT = ("stage", "state", "code", "reason", "evidence", "remedy", "seconds", "staged")
 _COUNTS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 
 # Arguments that name a thing and never hold its content.
@@ -63,6 +65,7 @@ class Event:
         message: For failures: the tool's own words. For `SAID`: Ansible's.
         arguments: What the task was about: `ARGUMENTS` only.
         stats: For `STATS`: Ansible's own counts, ``{"ok": {node: n}, …}``.
+        boot: Of a step that decides about reboots: what it decided.
     """
 
     kind: EventKind
@@ -75,6 +78,7 @@ class Event:
     message: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    boot: Mapping[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """For JSON: without what is empty."""
@@ -116,6 +120,7 @@ def read_event(raw: Mapping[str, Any], mask: Mask) -> Event | None:
         message=message,
         arguments=_arguments(result, mask) if kind is not EventKind.START else {},
         stats=_stats(data) if kind is EventKind.STATS else {},
+        boot=_boot(data, result, mask),
     )
 
 
@@ -149,6 +154,13 @@ def _arguments(result: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
         elif isinstance(value, list) and all(isinstance(v, str) for v in value):
             found[key] = [mask(v) for v in value]
     return found
+
+
+def _boot(data: Mapping[str, Any], result: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
+    if str(data.get("task_action", "")).rpartition(".")[2] != _REBOOT:
+        return {}
+    said = _mapping(result.get("boot"))
+    return {k: mask(v) if isinstance(v, str) else v for k in _BOOT if isinstance(v := said.get(k), str | int)}
 
 
 def _stats(data: Mapping[str, Any]) -> dict[str, dict[str, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gpustrap.converge.events import Event, EventKind
 from gpustrap.converge.failures import hint_for
 from gpustrap.model.progress import Step
-from gpustrap.model.run import NodeRun, Outcome, TaskFailure
+from gpustrap.model.run import BootStep, NodeRun, Outcome, TaskFailure
 
 SPEC_TASK = "Validating arguments against arg spec"
 
@@ -23,6 +23,7 @@ class _Node:
     unreachable: bool = False
     over: bool = False  # the batch it was in has ended
     seconds: float = 0.0
+    boots: list[BootStep] = field(default_factory=list)
 
 
 class Tally:
@@ -56,6 +57,8 @@ class Tally:
             return
         node.counts[event.kind] = node.counts.get(event.kind, 0) + 1
         node.seconds += event.seconds
+        if event.boot.get("state", "fits") != "fits":
+            node.boots.append(BootStep.model_validate(event.boot))
         if event.kind is EventKind.CHANGED:
             node.changed_tasks.append(_label(event))
         elif event.kind is EventKind.FAILED:
@@ -99,6 +102,7 @@ class Tally:
                 changed_tasks=tuple(node.changed_tasks),
                 failure=node.failure if node.unreachable or self._failed(name, node) else None,
                 seconds=round(node.seconds, 3),
+                boots=() if check else tuple(node.boots),
             )
             for name, node in self._nodes.items()
         )
@@ -140,4 +144,7 @@ def _label(event: Event) -> str:
 
 
 def _failure(event: Event) -> TaskFailure:
-    return TaskFailure(role=event.role, task=event.task, message=event.message, hint=hint_for(event.message))
+    hint = event.boot.get("remedy") or hint_for(event.message)
+    if event.boot:
+        return TaskFailure(role="reboot", task=event.boot["code"], message=event.message, hint=hint)
+    return TaskFailure(role=event.role or "site.yml", task=event.task, message=event.message, hint=hint)

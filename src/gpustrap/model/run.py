@@ -32,6 +32,23 @@ class TaskFailure(Frozen):
     hint: str = ""
 
 
+class BootStep(Frozen):
+    """What was decided about a reboot, where the driver did not run already; docs/reboots.md lists the codes.
+
+    Attributes:
+        staged: The enrolment of the node's key was asked for in this run.
+    """
+
+    stage: Literal["kernel", "driver"]
+    state: Literal["rebooted", "reboot-needed", "person", "next-boot", "useless", "lost"]
+    code: str
+    reason: str
+    evidence: str = ""
+    remedy: str = ""
+    seconds: int = Field(default=0, description="from the order to reboot until its units had started")
+    staged: bool = False
+
+
 class NodeRun(Frozen):
     """One node of one run."""
 
@@ -44,6 +61,12 @@ class NodeRun(Frozen):
     changed_tasks: tuple[str, ...] = ()
     failure: TaskFailure | None = None
     seconds: float = 0.0
+    boots: tuple[BootStep, ...] = ()
+
+    @property
+    def waiting(self) -> BootStep | None:
+        """What holds it up: a reboot that may not be done, or a person at its console."""
+        return next((b for b in self.boots if b.state in {"person", "reboot-needed"}), None)
 
 
 class RunSummary(Frozen):

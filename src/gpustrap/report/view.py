@@ -38,6 +38,13 @@ OUTCOME_WORDS: dict[Outcome, str] = {
     Outcome.UNKNOWN: "state unknown",
     Outcome.NOT_RUN: "not run",
 }
+BOOT_WORDS = {
+    "rebooted": "rebooted",
+    "reboot-needed": "needs a reboot",
+    "person": "waits for a person",
+    "next-boot": "next boot without a driver",
+}
+BOOT_STEPS = {"reboot-needed", "person", "next-boot"}  # where a person has something to do
 OUTCOME_STEPS: dict[Outcome, str] = {
     Outcome.FAILED: "gpustrap apply {node}",
     Outcome.UNREACHABLE: "gpustrap inspect {node}",
@@ -143,8 +150,8 @@ def _view_node(run: NodeRun, lock: Lock | None, checks: NodeChecks | None) -> No
     entry = lock.nodes.get(run.node) if lock else None
     return NodeView(
         run=run,
-        outcome=OUTCOME_WORDS[run.outcome],
-        tone=OUTCOME_TONES[run.outcome],
+        outcome=", ".join([OUTCOME_WORDS[run.outcome], *_boot_words(run)]),
+        tone=_tone(run),
         os=entry.os if entry else "",
         choices=tuple(c for c in entry.choices if not c.pending) if entry else (),
         checks=checks.checks if checks else (),
@@ -152,9 +159,20 @@ def _view_node(run: NodeRun, lock: Lock | None, checks: NodeChecks | None) -> No
     )
 
 
+def _tone(run: NodeRun) -> Tone:
+    open_ends = any(b.state in BOOT_STEPS for b in run.boots)
+    return _worst([OUTCOME_TONES[run.outcome], "warn" if open_ends else "idle"])
+
+
+def _boot_words(run: NodeRun) -> list[str]:
+    return [BOOT_WORDS[b.state] for b in run.boots if b.state in BOOT_WORDS]
+
+
 def _headline(nodes: tuple[NodeView, ...]) -> str:
     counts = Counter(n.run.outcome for n in nodes)
     parts = [f"{counts[o]} {OUTCOME_WORDS[o]}" for o in Outcome if counts[o]]
+    boots = Counter(word for n in nodes for word in _boot_words(n.run))
+    parts += [f"{boots[word]} {word}" for word in BOOT_WORDS.values() if boots[word]]
     verdicts = Counter(n.verdict for n in nodes if n.verdict)
     words = {Verdict.PASS: "verified", Verdict.WARN: "verified with warnings", Verdict.FAIL: "failed verification"}
     proved = [f"{verdicts[v]} {word}" for v, word in words.items() if verdicts[v]]
@@ -173,6 +191,7 @@ def _steps(node: NodeView) -> list[NextStep]:
         what = f"{failure.role}: {failure.task}" if failure else node.outcome
         hint = failure.hint if failure and failure.hint else OUTCOME_STEPS[node.run.outcome].format(node=node.name)
         steps.append(NextStep(node.name, what, hint))
+    steps += [NextStep(node.name, b.reason, b.remedy) for b in node.run.boots if b.state in BOOT_STEPS]
     steps += [
         NextStep(node.name, check.title, check.remedy or f"gpustrap verify {node.name}")
         for check in node.checks
