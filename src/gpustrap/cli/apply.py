@@ -71,6 +71,9 @@ def apply(
     become_password_fd: BecomePasswordFdOption = None,
     ask_password: AskPasswordOption = False,
     ask_become: AskBecomeOption = False,
+    resumed: Annotated[
+        int, typer.Option("--resumed", min=0, hidden=True, help="How often this apply of --local has rebooted already.")
+    ] = 0,
 ) -> None:
     """Bring nodes to the lock: run the roles, record what they manage, verify the result.
 
@@ -78,11 +81,12 @@ def apply(
     Exit codes: 0 done, 3 refused or stale plan, 4 unreachable, 5 failed, 6 state unknown, 11/12 verify warned/failed,
     20 a person has to enrol a key, 21 a reboot is needed.
     """
-    from gpustrap.cli.local import choose_local
+    from gpustrap.cli.local import choose_local, finish_local
     from gpustrap.cli.progress import progress
     from gpustrap.cli.secrets import read_secrets
     from gpustrap.commands.apply import ApplyOptions
     from gpustrap.commands.apply import apply as run_apply
+    from gpustrap.commands.local_reboot import Again
     from gpustrap.model.site import Site
     from gpustrap.report.apply_text import render
     from gpustrap.site.lockfile import read_lock
@@ -127,4 +131,9 @@ def apply(
             which = ["--local"] if local else [*(nodes or ()), *(("--limit", limit) if limit else ())]
             narrow = [*which, *(("--tags", tags) if tags else ())]
             say_next(shlex.join(["gpustrap", "apply", *narrow, *(("--replan",) if replan else ())]))
-    raise typer.Exit(int(applied.exit_code))
+    code = applied.exit_code
+    if local and nodes and not check:
+        again = Again(options.tags, verify=verify, reboots=resumed)
+        may_ask = form is Format.TABLE
+        code = finish_local(place, nodes[0], applied, secrets, again, allowed=reboot, may_ask=may_ask)
+    raise typer.Exit(int(code))
