@@ -88,17 +88,20 @@ static void library_version(char *value, size_t size)
         strcpy(value, found + 16);
 }
 
-/* A second of a call that hangs; of one that is stuck signals wait, too: of a real one even SIGKILL would. */
-static void wait_for_driver(int stuck)
+/* A call that hangs until the fault goes; of one that is stuck signals wait, too: of a real one even SIGKILL would. */
+static void hang(nvmlDevice_t device)
 {
+    char value[LINE];
     sigset_t every, before;
 
     sigfillset(&every);
-    if (stuck)
-        sigprocmask(SIG_BLOCK, &every, &before);
-    sleep(1);
-    if (stuck)
-        sigprocmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    while (lookup(device->index, "hang", value, sizeof value) == SUCCESS) {
+        if (atoi(value) > 1)
+            sigprocmask(SIG_BLOCK, &every, NULL);
+        sleep(1);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 nvmlReturn_t reach(nvmlDevice_t device)
@@ -109,8 +112,7 @@ nvmlReturn_t reach(nvmlDevice_t device)
         return UNINITIALIZED;
     if (!device || device->index < 0 || device->index >= machine_number("count"))
         return INVALID_ARGUMENT;
-    while (lookup(device->index, "hang", value, sizeof value) == SUCCESS)
-        wait_for_driver(atoi(value) > 1);
+    hang(device);
     if (lookup(device->index, "slow", value, sizeof value) == SUCCESS)
         sleep((uint)atoi(value));
     if (lookup(device->index, "return", value, sizeof value) == SUCCESS)

@@ -144,7 +144,7 @@ def reset(machine: Machine, wanted: str) -> str:
             raise SmiError(15, "Unable to reset GPU {}: {}".format(gpu["bus_id"], WORDS[15]))
         values: dict[str, str | None] = {key: value for key, value in FRESH.items() if key in gpu}
         values.update((key, gpu[source]) for key, source in PENDING.items() if key in gpu)
-        values.update({"xid": None, "slow": None})
+        values.update({"xid": None, "slow": None, "return": None})
         store.put(int(gpu["index"]), values, HEALED)
         lines.append("GPU {} was successfully reset.".format(gpu["bus_id"]))
     return "\n".join([*lines, DONE])
