@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustrap.model.facts import Facts, FilesystemFacts, InstallFacts
+from gpustrap.model.reboot import CONTAINERS, Need, decide_driver
 
 SKEW_LIMIT = 60.0  # seconds; signatures of repositories and TLS begin to fail
 GIB = 1024**3
-CONTAINERS = frozenset({"docker", "podman", "lxc", "systemd-nspawn", "wsl"})  # their clock is the host's
 TMP, VAR_TMP = "/tmp", "/var/tmp"  # noqa: S108 - named, not written
 PROGRAMS_RUN = frozenset({"/", "/usr", "/usr/local", "/opt", "/home", "/var", "/var/lib", "/var/lib/docker", TMP})
 NVIDIA_LOG = "sudo journalctl -k -b | grep -iE 'NVRM|Xid'"
@@ -31,7 +31,7 @@ class Finding:
 
 def attention(facts: Facts) -> tuple[Finding, ...]:
     """Everything worth a look, the worst first."""
-    parts = (_package_manager, _clock, _filesystems, _reboot, _installs, _gpus, _rights)
+    parts = (_package_manager, _clock, _filesystems, _driver, _reboot, _installs, _gpus, _rights)
     return tuple(finding for part in parts for finding in part(facts))
 
 
@@ -103,6 +103,13 @@ def _reboot(facts: Facts) -> Iterator[Finding]:
         yield Finding(f"a reboot is due: {_some(facts.reboot_reasons, '; ')}", "sudo systemctl reboot, when it may")
 
 
+def _driver(facts: Facts) -> Iterator[Finding]:
+    """By the same decision that apply rests on."""
+    decision = decide_driver(facts)
+    if decision.need is not Need.NONE and facts.boot.kernels:
+        yield Finding(f"NVIDIA driver: {decision.reason}", decision.next_step())
+
+
 def _installs(facts: Facts) -> Iterator[Finding]:
     for found in facts.installs:
         finding = _install(found)
@@ -111,7 +118,7 @@ def _installs(facts: Facts) -> Iterator[Finding]:
     drivers = {
         i.version for i in facts.installs if i.what == "nvidia-driver" and (i.path or i.origin == "loaded module")
     }
-    if len(drivers - {""}) > 1:
+    if len(drivers - {""}) > 1 and not list(_driver(facts)):
         yield Finding(f"parts of the NVIDIA driver are of different versions: {_some(sorted(drivers - {''}))}")
 
 

@@ -6,17 +6,19 @@ mend first; it is never tried in the hope that it helps.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpustrap.model.facts import BootKernelFacts, Facts
 
-CONTAINERS = frozenset({"docker", "podman", "lxc", "systemd-nspawn", "wsl"})  # they boot no kernel of their own
+CONTAINERS = frozenset({"docker", "podman", "lxc", "systemd-nspawn", "wsl"})  # clock and kernel are the host's
 CONSOLE = (
     "open the screen or BMC console of {node}; then, on the node: sudo systemctl reboot. Within ten seconds of the "
     "blue screen press a key; choose Enroll MOK, Continue, Yes; type the one-time password; choose Reboot. "
     "Then: gpustrap apply {node}"
 )
+REBOOT = "gpustrap apply --reboot {node}"
 RIVALS = frozenset({"nouveau", "nova_core", "nvidiafb"})
 
 
@@ -64,6 +66,11 @@ class Decision:
     evidence: str = ""
     remedy: str = ""
     target: str = ""
+
+    def next_step(self, node: str = "") -> str:
+        """The remedy for a node; without its name where the reader knows which is meant."""
+        named = self.remedy.replace("{node}", node)
+        return named if node else re.sub(r"( of)? \{node\}", "", self.remedy)
 
     @property
     def loaded(self) -> bool:
@@ -116,7 +123,7 @@ def _on_machine(facts: Facts, coming: BootKernelFacts, wanted: Wanted) -> Decisi
             return replace(wrong, need=Need.NEXT_BOOT, reason=reason)
         return Decision(Need.NONE, "driver-runs", f"driver {loaded} runs, and is what is installed")
     target = f"driver {coming.version} {coming.flavour or ''} on kernel {coming.release}, libraries {library}"
-    return wrong or Decision(Need.REBOOT, "driver-reboot", _why(facts, coming), target=target)
+    return wrong or Decision(Need.REBOOT, "driver-reboot", _why(facts, coming), remedy=REBOOT, target=target)
 
 
 def decide_kernel(facts: Facts) -> Decision:
@@ -132,7 +139,7 @@ def decide_kernel(facts: Facts) -> Decision:
         reason = f"there are headers neither for the running kernel {running} nor for {coming}, which boots next"
         return Decision(Need.USELESS, "missing-headers", reason, remedy=f"sudo apt-get install linux-headers-{coming}")
     reason = f"there are no headers for the running kernel {running}, but for {coming}, which boots next"
-    return Decision(Need.REBOOT, "kernel-reboot", reason, target=f"kernel {coming}")
+    return Decision(Need.REBOOT, "kernel-reboot", reason, remedy=REBOOT, target=f"kernel {coming}")
 
 
 def _runs(facts: Facts) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gpustrap.model.attention import CONTAINERS, Finding, attention, duration, nearly_full
-from gpustrap.model.facts import Facts, FilesystemFacts, NvidiaFacts, PciFacts
+from gpustrap.model.attention import Finding, attention, duration, nearly_full
+from gpustrap.model.facts import BootKernelFacts, Facts, FilesystemFacts, NvidiaFacts, PciFacts
+from gpustrap.model.reboot import CONTAINERS
 from gpustrap.report.escape import one_line
 from gpustrap.report.layout import Hanging, card
 from gpustrap.report.next_step import next_step
@@ -44,6 +45,8 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "GPUs", gpus(facts)
     if facts.nvidia.module:
         yield "driver", _driver(facts.nvidia)
+    if facts.boot.library or any(k.module for k in facts.boot.kernels):
+        yield "on disk", _on_disk(facts)
     for number, text in enumerate(_pcie(facts)):
         yield "" if number else "PCIe", text
     for number, disk in enumerate(facts.filesystems[:MOST]):
@@ -87,6 +90,23 @@ def _driver(nvidia: NvidiaFacts) -> str:
     listed = "not asked" if nvidia.nvml is None else f"lists {len(nvidia.nvml)}"
     smi = "failed" if nvidia.nvml is None and nvidia.nvml_error else listed
     return f"NVIDIA {nvidia.module}, {nvidia.flavour} module, on {counted(len(nvidia.bound), 'GPU')}; nvidia-smi {smi}"
+
+
+def _on_disk(facts: Facts) -> str:
+    """What the next boot loads, and what Secure Boot has to say about it."""
+    boot, mok = facts.boot, facts.boot.mok
+    parts = [f"module for {kernel.release} {_module(kernel)}" for kernel in boot.kernels[:MOST]]
+    parts += [f"libraries {boot.library or 'none'}"]
+    key = {True: "enrolled", False: "not enrolled", None: "not known to be enrolled"}[mok.enrolled]
+    parts += [f'key "{mok.subject}" {key}'] if mok.certificate and facts.secure_boot.enabled else []
+    return "; ".join(parts)
+
+
+def _module(kernel: BootKernelFacts) -> str:
+    if not kernel.module:
+        return "none"
+    signed = f", signed by {kernel.signer}" if kernel.signer else ""
+    return f"{kernel.version} {kernel.flavour or ''}".strip() + signed
 
 
 def _pcie(facts: Facts) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +82,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         self, decision: Decision, state: str, *, changed: bool = False, controller: bool = False
     ) -> dict[str, Any]:
         """The task's result: fails where what is installed is wrong, and where that is not only foreseen."""
-        remedy = decision.remedy
-        if state == "reboot-needed":
-            remedy = (
-                "sudo systemctl reboot, then gpustrap apply {node}" if controller else "gpustrap apply --reboot {node}"
-            )
+        if controller:
+            decision = replace(decision, remedy="sudo systemctl reboot, then gpustrap apply {node}")
         boot = {
             "stage": self._given["stage"],
             "state": state,
             "code": decision.code,
             "reason": decision.reason,
             "evidence": decision.evidence,
-            "remedy": remedy.replace("{node}", self._node),
+            "remedy": decision.next_step(self._node),
             "staged": bool(self._given["staged"]) and state == "person",
         }
         told: dict[str, Any] = {"changed": changed, "boot": boot, "driver_loaded": decision.loaded}

@@ -8,8 +8,8 @@ from functools import cache, cached_property
 
 from gpustrap.catalog.schema import Catalog
 from gpustrap.catalog.schema_gpu import Architecture, Gpu, IdRange
-from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.facts import Facts, PciFacts
+from gpustrap.model.reboot import CONTAINERS
 
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302")  # VGA and 3D

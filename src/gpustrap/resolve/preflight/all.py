@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpustrap.errors import Problem
-from gpustrap.model.attention import CONTAINERS
 from gpustrap.model.plan import Finding
+from gpustrap.model.reboot import CONTAINERS
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.parts import Inputs, Part
