@@ -44,6 +44,8 @@ def elf(values: dict[str, str], *, signed: bool = False) -> bytes:
 class Tree:
     """A machine below a directory; every method adds to it, and `facts` is what the probe reads there."""
 
+    certificate = CERTIFICATE
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.text("etc/os-release", "ID=debian\nVERSION_ID=13\n")

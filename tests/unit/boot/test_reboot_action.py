@@ -261,9 +261,10 @@ def test_check_mode_says_what_would_follow_and_fails_on_nothing(node: Node, step
 def test_secureboot_mok_waits_for_a_person_and_reboots_nothing(node: Node, step: Any) -> None:
     node.tree.module("6.12.41+deb13-amd64", VERSION, signed=True)
     node.tree.secure_boot(requested=True)
-    result = step(node, allowed=True, mok=True, staged=True)
+    result = step(node, allowed=True, mok=True, staged=True, missed=True)
     assert (told(result), result.get("failed")) == (("person", "secureboot-mok"), None)
     assert result["boot"]["staged"] is True
+    assert result["boot"]["reason"].endswith("went by with nobody there")
     assert "console of n1" in result["boot"]["remedy"]
     assert node.begun == []
 

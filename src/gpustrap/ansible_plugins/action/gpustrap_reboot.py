@@ -28,6 +28,7 @@ ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 DOWN = 300  # seconds for the units of a node to stop; systemd gives each 90
 SETTLE = 300  # seconds for its units to start once it answers; whatever they say then is for verify
 PAUSE = 5  # seconds between two looks
+MISSED = "that was asked for before, and the boot since then went by with nobody there"
 STATES = {  # of what is returned, by what was decided
     "none": "fits",
     "reboot": "reboot-needed",
@@ -54,6 +55,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
                 "version": {"type": "str", "default": ""},
                 "mok": {"type": "bool", "default": False},
                 "staged": {"type": "bool", "default": False},
+                "missed": {"type": "bool", "default": False},
             }
         )
         if MISSING:
@@ -84,6 +86,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         """The task's result: fails where what is installed is wrong, and where that is not only foreseen."""
         if controller:
             decision = replace(decision, remedy="sudo systemctl reboot, then gpustrap apply {node}")
+        if state == "person" and self._given["missed"]:
+            decision = replace(decision, reason=f"{decision.reason}; {MISSED}")
         boot = {
             "stage": self._given["stage"],
             "state": state,

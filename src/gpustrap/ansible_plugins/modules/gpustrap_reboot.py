@@ -44,6 +44,10 @@ options:
     description: Whether M(gpustrap_mok) asked for the enrolment in this run. Only handed through to RV(boot).
     type: bool
     default: false
+  missed:
+    description: Whether it was asked for before, and the boot since then went by without it. Only to be told.
+    type: bool
+    default: false
 author: [gpustrap]
 attributes:
   check_mode:
