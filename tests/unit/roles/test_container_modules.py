@@ -101,6 +101,37 @@ def test_preflight_without_a_loaded_driver_is_no_mistake(preflight, machine):
     (machine.root / "proc/driver/nvidia/version").unlink()
     (machine.root / "lib/libnvidia-ml.so.1").unlink()
     assert preflight()["driver"] == ""
+    assert machine.warned == ["containers get no GPU until a reboot: no driver is loaded"]
+
+
+def libraries(machine, version):
+    directory = machine.root / "usr/lib/x86_64-linux-gnu"
+    directory.mkdir(parents=True)
+    (directory / f"libnvidia-ml.so.{version}").touch()
+    (directory / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{version}")
+
+
+def test_preflight_while_a_new_driver_waits_for_its_reboot(preflight, machine):
+    libraries(machine, "610.57.04")
+    assert preflight()["driver"] == ""
+    assert machine.warned == [
+        "containers get no GPU until a reboot: driver 595.91.07 is loaded, and 610.57.04 is what its libraries are"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "runs", "warned"),
+    [
+        ("595.91.07", True, []),
+        ("", True, []),
+        ("610.57.04", False, ["driver 595.91.07 is loaded, and 610.57.04 is installed"]),
+    ],
+)
+def test_fabricmanager_mismatch_waits_for_the_drivers_reboot(machine, version, runs, warned):
+    libraries(machine, "595.91.07")
+    result = machine.run("gpustrap_driver_loaded", version=version)
+    assert (result["runs"], result["changed"]) == (runs, False)
+    assert machine.warned == [f"what needs the driver waits for a reboot: {words}" for words in warned]
 
 
 def test_docker_no_gpu_driver_by_dockers_snap(preflight, tmp_path):

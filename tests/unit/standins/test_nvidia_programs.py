@@ -50,7 +50,7 @@ def test_ctk_describes_every_gpu_by_index_uuid_and_all(machine, capsys):
     assert (document["cdiVersion"], document["kind"]) == ("0.7.0", "nvidia.com/gpu")
     assert [device["name"] for device in document["devices"]] == ["0", "1", "GPU-0a", "GPU-1a", "all"]
     nodes = document["devices"][-1]["containerEdits"]["deviceNodes"]
-    assert nodes == [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]
+    assert nodes == [{"path": f"/dev/nvidia{index}", "hostPath": "/dev/null"} for index in range(2)]
     assert (machine / "cdi/nvidia.yaml").stat().st_mode & 0o777 == 0o644
     assert (machine / "dev/nvidia1").exists()
     ctk.main(["cdi", "list"])
@@ -136,17 +136,21 @@ def test_runtime_gives_gpus_to_who_asks(value, asks):
     assert runtime.asked({"process": {"env": environment}}) is asks
 
 
-def test_runtime_adds_mounts_and_devices(machine):
+SPEC = """deviceNodes:
+- path: /dev/nvidia0
+  hostPath: /dev/null
+mounts:
+- containerPath: /usr/bin/nvidia-smi
+  hostPath: /usr/bin/nvidia-smi
+"""
+
+
+def test_runtime_adds_mounts_and_devices():
     document = {"mounts": [], "linux": {}}
-    runtime.inject(document, "hostPath: /usr/bin/nvidia-smi\ndeviceNodes:\n- path: /dev/null\n")
-    assert document["mounts"][0]["destination"] == "/usr/bin/nvidia-smi"
-    assert document["linux"]["devices"][0] == {
-        "path": "/dev/null",
-        "fileMode": 0o666,
-        "type": "c",
-        "major": 1,
-        "minor": 3,
-    }
+    runtime.inject(document, SPEC)
+    assert [mount["destination"] for mount in document["mounts"]] == ["/usr/bin/nvidia-smi"]
+    [device] = document["linux"]["devices"]
+    assert (device["path"], device["major"], device["minor"]) == ("/dev/nvidia0", 1, 3)
     assert document["linux"]["resources"]["devices"][0]["allow"]
 
 

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpustrap_loaded import loaded
 from ansible.module_utils.gpustrap_node.host import Host
-from ansible.module_utils.gpustrap_node.nvidia import PROC, parse_module_version
 from ansible.module_utils.gpustrap_snap import SNAP, SNAP_PATHS
 from ansible.module_utils.gpustrap_toolkit_config import PATH, RUNTIME, value
 
@@ -27,7 +27,7 @@ EXAMPLES = r"""
     podman_min: "5.1"
 """
 RETURN = r"""
-driver: {type: str, returned: success, description: Version of the loaded driver; empty where none is loaded.}
+driver: {type: str, returned: success, description: Version of the driver; empty where it waits for a reboot.}
 docker: {type: bool, returned: success, description: Docker is installed.}
 """
 
@@ -49,13 +49,15 @@ def main() -> None:
     """Answer one task."""
     module = AnsibleModule(argument_spec={"podman_min": {"type": "str", "required": True}}, supports_check_mode=True)
     host = Host()
-    driver = parse_module_version(host.read(PROC + "/version") or "")
+    driver, why = loaded(host)
     docker = any(os.path.exists(path) for path in DOCKERD)
     problems = [SNAP] if not docker and any(os.path.exists(path) for path in SNAP_PATHS) else []
     if driver and not any(os.path.exists(os.path.join(directory, NVML)) for directory in LIBRARIES):
         problems.append(NO_NVML.format(driver, NVML))
     if problems:
         module.fail_json(msg="\n".join(problems))
+    if why:
+        module.warn("containers get no GPU until a reboot: " + why)
     podman = podman_version(module)
     if podman and numbers(podman) < numbers(module.params["podman_min"]):
         module.warn(OLD_PODMAN.format(podman, module.params["podman_min"]))

@@ -24,8 +24,9 @@ SPECS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 OUTPUT = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH"
 CONTROL = ("nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl")
-# /dev/null: a node's device files with the real numbers would reach this machine's own GPUs.
-HARMLESS = os.makedev(1, 3)
+# Containers get this device under the names of the GPUs': the real numbers would reach this machine's own GPUs, and the
+# rules for devices of a lab node do not allow them.
+HARMLESS = "/dev/null"
 DEFAULT_CONFIG = """\
 #accept-nvidia-visible-devices-as-volume-mounts = false
 disable-require = false
@@ -80,8 +81,12 @@ def nodes(gpus: Sequence[tuple[str, str]]) -> None:
     for name in (*CONTROL, *(f"nvidia{index}" for index, _uuid in gpus)):
         path = DEVICES / name
         if not path.exists():
-            os.mknod(path, 0o666 | stat.S_IFCHR, HARMLESS)
+            os.mknod(path, 0o666 | stat.S_IFCHR, Path(HARMLESS).stat().st_rdev)
             path.chmod(0o666)
+
+
+def _node(name: str, indent: str) -> str:
+    return f"{indent}- path: /dev/{name}\n{indent}  hostPath: {HARMLESS}"
 
 
 def spec() -> str:
@@ -90,15 +95,15 @@ def spec() -> str:
     nodes(gpus)
     libraries = sorted(str(path) for path in LIBRARIES.glob("*/libnvidia-ml.so.*"))
     lines = ["---", f"# simulated: stand-in of the gpustrap lab, driver {version}", "cdiVersion: 0.7.0"]
-    lines += ["containerEdits:", "  deviceNodes:", *(f"  - path: /dev/{name}" for name in CONTROL)]
+    lines += ["containerEdits:", "  deviceNodes:", *(_node(name, "  ") for name in CONTROL)]
     lines += ["  env:", "  - NVIDIA_VISIBLE_DEVICES=void", "  mounts:"]
     for path in ("/usr/bin/nvidia-smi", *libraries, str(STATE.parent)):
         lines += [f"  - containerPath: {path}", f"    hostPath: {path}", f"    options: {OPTIONS}"]
     lines.append("devices:")
-    every = [f"/dev/nvidia{index}" for index, _uuid in gpus]
+    every = [f"nvidia{index}" for index, _uuid in gpus]
     names = [index for index, _uuid in gpus], [uuid for _index, uuid in gpus]
     for name, paths in [*((n, [p]) for kind in names for n, p in zip(kind, every, strict=True)), ("all", every)]:
-        lines += ["- containerEdits:", "    deviceNodes:", *(f"    - path: {path}" for path in paths)]
+        lines += ["- containerEdits:", "    deviceNodes:", *(_node(path, "    ") for path in paths)]
         lines.append(f'  name: "{name}"')
     return "\n".join([*lines, "kind: nvidia.com/gpu", ""])
 

@@ -29,11 +29,11 @@ def asked(document: dict[str, Any]) -> bool:
 
 def inject(document: dict[str, Any], spec: str) -> None:
     """Add the mounts and devices of a specification: all GPUs, whichever were asked for."""
-    for path in re.findall(r"hostPath: (\S+)", spec):
+    for path in re.findall(r"containerPath: (\S+)", spec):
         document["mounts"].append({"destination": path, "source": path, "type": "bind", "options": BIND})
     linux = document["linux"]
-    for path in sorted(set(re.findall(r"path: (/dev/\S+)", spec))):
-        device = Path(path).stat().st_rdev
+    for path, there in sorted(set(re.findall(r"- path: (/dev/\S+)\s+hostPath: (\S+)", spec))):
+        device = Path(there).stat().st_rdev
         numbers = {"type": "c", "major": os.major(device), "minor": os.minor(device)}
         linux.setdefault("devices", []).append({"path": path, "fileMode": 0o666, **numbers})
         rules = linux.setdefault("resources", {}).setdefault("devices", [])

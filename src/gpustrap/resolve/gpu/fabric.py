@@ -61,6 +61,7 @@ def plan_fabric(stack: Stack) -> Part:
         variables={
             f"{ROLE}_packages": listed(versions),
             f"{ROLE}_services": [SERVICES[kind] for kind in needs.kinds if kind in SERVICES],
+            f"{ROLE}_driver": stack.driver.version,
             f"{ROLE}_pin": row.pin,
             **(_through_infiniband(stack) if "subnet manager" in needs.kinds else {}),
         },
