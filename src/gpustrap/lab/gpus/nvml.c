@@ -143,7 +143,7 @@ nvmlReturn_t number(nvmlDevice_t device, const char *key, uint *value)
     nvmlReturn_t ret = text(device, key, words, sizeof words);
     if (ret == SUCCESS && value)
         *value = (uint)strtol(words, NULL, 0);
-    if (ret == SUCCESS && !strncmp(key, "util", 4)) { /* of a GPU in MIG mode there is no utilization as a whole */
+    if (ret == SUCCESS && (!strncmp(key, "util", 4) || !strncmp(key, "remap_", 6))) { /* in MIG mode nobody knows */
         uint mig = 0;
         number(device, "mig", &mig);
         ret = mig ? NOT_SUPPORTED : SUCCESS;

@@ -4,9 +4,11 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +155,44 @@ class Node:
         return subprocess.run(
             [str(self.smi_program), *arguments], env=self.environment(), capture_output=True, text=True, timeout=timeout
         )
+
+
+class Captures:
+    """Output of real machines, which is not ours to ship: beside the checkout, or where GPUSTRAP_CAPTURES says."""
+
+    H100 = "nvidia-smi-text/nvidia-h100-80gb-hbm3__590.48.01.txt"
+    H100_MIG = "nvidia-smi-text/nvidia-h100-mig__590.48.01.txt"
+    TURING_610 = "nvidia-smi-text/nvidia-geforce-rtx-2080-super__610.57.04.txt"
+    A100_NVLINK = "nvidia-smi-text/nvlink-status-a100.txt"
+
+    def __init__(self):
+        beside = sorted(Path(__file__).parents[5].glob("*/captures"))
+        self.directory = Path(os.environ.get("GPUSTRAP_CAPTURES") or (beside[0] if beside else "captures"))
+
+    def text(self, name):
+        path = self.directory / name
+        if not path.exists():
+            pytest.skip(f"no captures of real machines here: {name}")
+        return path.read_text(encoding="utf-8")
+
+    def section(self, name, title):
+        """One command's output in a capture of nvidia_gpu_exporter, and the command."""
+        rest = self.text(name).split(f"# {title}", 1)[1]
+        command, _, rest = rest.split("# $ ", 1)[1].partition("\n")
+        return command, rest.split("#" * 80)[1].strip("\n")
+
+    @staticmethod
+    def labels(words):
+        """The lines of ``-q`` without values; of processes only that there may be some."""
+        found = []
+        for line in words.splitlines():
+            label, colon, _ = line.partition(" : ")
+            process = "    +(GPU instance|Compute instance|Process) ID|            ( *)(Type|Name|Used GPU)"
+            if not re.match(process, line):
+                found.append(label.rstrip() + (":" if colon else ""))
+        return [line for line in found if line.strip() and not line.startswith("GPU 0")]
+
+
+@pytest.fixture(scope="session")
+def real():
+    return Captures()

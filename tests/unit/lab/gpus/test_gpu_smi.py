@@ -1,7 +1,6 @@
 """The lab's nvidia-smi: against captures of real machines, against NVML's answers, and with every fault."""
 
 import ast
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,26 +12,7 @@ from gpustrap.lab.gpus import machine as gpus
 from gpustrap.lab.gpus import state
 from gpustrap.lab.gpus.machine import Fault, inject
 
-# Output of real machines is not ours to ship: beside the checkout, or where GPUSTRAP_CAPTURES says.
-BESIDE = sorted(Path(__file__).parents[5].glob("*/captures"))
-CAPTURES = Path(os.environ.get("GPUSTRAP_CAPTURES") or (BESIDE[0] if BESIDE else "captures"))
-H100 = "nvidia-smi-text/nvidia-h100-80gb-hbm3__590.48.01.txt"
-TURING_610 = "nvidia-smi-text/nvidia-geforce-rtx-2080-super__610.57.04.txt"
 CSV = ("--format=csv,noheader,nounits",)
-
-
-def capture(name):
-    path = CAPTURES / name
-    if not path.exists():
-        pytest.skip(f"no captures of real machines here: {name}")
-    return path.read_text(encoding="utf-8")
-
-
-def section(name, title):
-    """One command's output in a capture of nvidia_gpu_exporter, and the command."""
-    rest = capture(name).split(f"# {title}", 1)[1]
-    command, _, rest = rest.split("# $ ", 1)[1].partition("\n")
-    return command, rest.split("#" * 80)[1].strip("\n")
 
 
 def paths(words):
@@ -58,28 +38,18 @@ def paths(words):
         ("tesla-t4", "1x-t4", "515"),
     ],
 )
-def test_xml_has_the_elements_of_the_real_one(node, name, profile, branch):
-    real = capture(f"nvidia-smi-xml/{name}.xml")
+def test_xml_has_the_elements_of_the_real_one(node, name, profile, branch, real):
+    theirs = real.text(f"nvidia-smi-xml/{name}.xml")
     ours = node.smi(gpus.machine(profile, gpus.driver(branch)), "-q", "-x").stdout
-    assert set(paths(ours)) == set(paths(real))
-    assert ours.splitlines()[1] == real.splitlines()[1]
+    assert set(paths(ours)) == set(paths(theirs))
+    assert ours.splitlines()[1] == theirs.splitlines()[1]
 
 
-def labels(words):
-    """The lines of ``-q`` without values; of processes only that there may be some."""
-    found = []
-    for line in words.splitlines():
-        label, colon, _ = line.partition(" : ")
-        if not re.match("    +(GPU instance|Compute instance|Process) ID|            ( *)(Type|Name|Used GPU)", line):
-            found.append(label.rstrip() + (":" if colon else ""))
-    return [line for line in found if line.strip() and not line.startswith("GPU 0")]
-
-
-def test_text_has_the_lines_of_the_real_one(node):
-    _, real = section(H100, "idle :: query (-q)")
+def test_text_has_the_lines_of_the_real_one(node, real):
+    _, theirs = real.section(real.H100, "idle :: query (-q)")
     ours = node.smi(gpus.machine("8x-h100-sxm", gpus.driver("590")), "-q", "-i", "0").stdout
-    assert labels(ours) == labels(real)
-    assert next(line.index(" : ") for line in ours.splitlines() if " : " in line) == real.splitlines()[2].index(" : ")
+    assert real.labels(ours) == real.labels(theirs)
+    assert next(line.index(" : ") for line in ours.splitlines() if " : " in line) == theirs.splitlines()[2].index(" : ")
 
 
 def masked(words):
@@ -87,29 +57,30 @@ def masked(words):
     return [re.sub(r"[^|+\-=]", " ", line) for line in words.splitlines()[1:]]
 
 
-def test_table_has_the_form_of_the_real_one(node):
-    _, real = section(H100, "idle :: nvidia-smi")
+def test_table_has_the_form_of_the_real_one(node, real):
+    _, theirs = real.section(real.H100, "idle :: nvidia-smi")
     ours = node.smi(gpus.machine("8x-h100-sxm", gpus.driver("590")), "-i", "0").stdout
-    assert [len(line) for line in ours.splitlines()] == [len(line) for line in real.splitlines()]
-    same = [at for at, line in enumerate(real.splitlines()) if at not in (0, 8, 9)]
-    assert [ours.splitlines()[at] for at in same] == [real.splitlines()[at] for at in same]
+    assert [len(line) for line in ours.splitlines()] == [len(line) for line in theirs.splitlines()]
+    same = [at for at, line in enumerate(theirs.splitlines()) if at not in (0, 8, 9)]
+    assert [ours.splitlines()[at] for at in same] == [theirs.splitlines()[at] for at in same]
 
 
-def test_header_of_610_names_kmd_and_umd(node):
-    _, real = section(TURING_610, "idle :: nvidia-smi")
+def test_header_of_610_names_kmd_and_umd(node, real):
+    _, theirs = real.section(real.TURING_610, "idle :: nvidia-smi")
     there = gpus.machine("1x-rtx3090", gpus.driver("610"))
-    assert node.smi(there).stdout.splitlines()[2] == real.splitlines()[2]
-    assert node.smi(there, "--version").stdout.strip() == section(TURING_610, "capabilities :: version")[1].strip()
+    assert node.smi(there).stdout.splitlines()[2] == theirs.splitlines()[2]
+    _, theirs = real.section(real.TURING_610, "capabilities :: version")
+    assert node.smi(there, "--version").stdout.strip() == theirs.strip()
     assert "KMD Version: 610.57.04" in node.smi(there).stdout
 
 
 @pytest.mark.parametrize(
-    ("name", "profile", "branch"), [(H100, "8x-h100-sxm", "590"), (TURING_610, "1x-rtx3090", "610")]
+    ("name", "profile", "branch"), [("H100", "8x-h100-sxm", "590"), ("TURING_610", "1x-rtx3090", "610")]
 )
-def test_csv_has_the_fields_of_the_real_one(node, name, profile, branch):
-    command, real = section(name, "idle :: query-gpu")
+def test_csv_has_the_fields_of_the_real_one(node, name, profile, branch, real):
+    command, theirs = real.section(getattr(real, name), "idle :: query-gpu")
     query = re.search(r"--query-gpu=(\S+)", command).group(1)
-    head, values = (line.split(", ") for line in real.strip().splitlines()[:2])
+    head, values = (line.split(", ") for line in theirs.strip().splitlines()[:2])
     done = node.smi(gpus.machine(profile, gpus.driver(branch)), f"--query-gpu={query}", "--format=csv", "-i", "0")
     ours_head, ours = (line.split(", ") for line in done.stdout.splitlines())
     assert ours_head == head

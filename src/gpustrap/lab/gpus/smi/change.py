@@ -109,7 +109,8 @@ def _mig(gpu: Gpu, value: str) -> list[str]:
     if not problem and any(key.startswith("gi_") for key in gpu):
         problem = 19
     if problem:
-        raise RefusedError(f"Unable to {able} MIG Mode for GPU {bus}: {WORDS[problem]}", problem)
+        words = "Not Supported" if problem == 3 else WORDS[problem]
+        raise RefusedError(f"Unable to {able} MIG Mode for GPU {bus}: {words}", problem)
     store.put(int(gpu["index"]), {"mig": mode, "mig_pending": mode}, ("mig",))
     return [f"{SWITCHED[mode]} MIG Mode for GPU {bus}", *_forgetful(gpu)]
 

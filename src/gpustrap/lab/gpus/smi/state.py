@@ -179,8 +179,11 @@ def _derived(machine: Machine, gpu: dict[str, str], index: int) -> dict[str, str
     found["bar1_free"] = _less(gpu, "bar1_total", "bar1_used")
     if "banks_max" in gpu:
         found.setdefault("banks_none", "0")
-    if gpu.get("mig") == "1":  # of the whole GPU nobody knows then
+    if gpu.get("fabric") == "Completed":
+        found["fabric_done"] = "1"
+    if gpu.get("mig") == "1":  # of the whole GPU nobody knows these then
         found.update(util="!3", util_memory="!3")
+        found = {key: value for key, value in found.items() if not key.startswith("remap_")}
     return {**found, **_reasons(gpu["reasons"])}
 
 
