@@ -43,7 +43,7 @@ _RUNNER = {
 _SAID = ("[WARNING]", "[ERROR]", "ERROR!")
 _WITH_MESSAGE = {EventKind.FAILED, EventKind.IGNORED, EventKind.ITEM_FAILED, EventKind.UNREACHABLE}
 _REBOOT = "gpustrap_reboot"
-_BOOT = ("stage", "state", "code", "reason", "evidence", "remedy", "seconds", "staged")
+_BOOT = ("stage", "state", "code", "reason", "evidence", "remedy", "target", "seconds", "staged")
 _COUNTS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 
 # Arguments that name a thing and never hold its content.

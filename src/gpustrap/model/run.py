@@ -36,6 +36,7 @@ class BootStep(Frozen):
     """What was decided about a reboot, where the driver did not run already; docs/reboots.md lists the codes.
 
     Attributes:
+        target: What a reboot is to bring.
         staged: The enrolment of the node's key was asked for in this run.
     """
 
@@ -45,6 +46,7 @@ class BootStep(Frozen):
     reason: str
     evidence: str = ""
     remedy: str = ""
+    target: str = ""
     seconds: int = Field(default=0, description="from the order to reboot until its units had started")
     staged: bool = False
 

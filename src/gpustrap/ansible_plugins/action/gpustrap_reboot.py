@@ -95,6 +95,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
             "reason": decision.reason,
             "evidence": decision.evidence,
             "remedy": decision.next_step(self._node),
+            "target": decision.target,
             "staged": bool(self._given["staged"]) and state == "person",
         }
         told: dict[str, Any] = {"changed": changed, "boot": boot, "driver_loaded": decision.loaded}

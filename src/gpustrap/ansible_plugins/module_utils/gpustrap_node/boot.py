@@ -121,8 +121,8 @@ def _blocked_since(host: Host, name: str, cmdline: str) -> float | None:
         for path in host.match(directory, "*.conf"):
             status = host.stat(path)
             if status and line.search((host.read(path) or "").replace("-", "_")):
-                # A package's file has the time at which it was packed; only ctime says when it came to this node.
-                times.append(status.st_ctime if host.live else status.st_mtime)
+                # A package's file has the time of its packing; packages rebuild the initramfs themselves.
+                times.append(status.st_mtime)
     return min(times) if times else None
 
 
