@@ -236,6 +236,26 @@ def test_sleep_saves_memory_only_where_the_packages_units_are_there(machine):
     assert "NVreg_PreserveVideoMemoryAllocations=1" in machine.read(CONF)
 
 
+def test_a_desktop_on_the_gpu_is_left_alone_and_told_what_it_loses(machine):
+    device = "/sys/bus/pci/devices/0000:01:00.0"
+    machine.write(device + "/vendor", "0x10de\n")
+    machine.write(device + "/boot_vga", "1\n")
+    assert "desktop" not in warned(machine.apply())
+    machine.write("/etc/systemd/system/display-manager.service", "")
+    assert "a desktop starts on GPU 0000:01:00.0" in warned(machine.apply())
+
+
+def test_a_desktop_with_the_drivers_opengl_loses_nothing(machine):
+    found = core.screen(Tree(machine.root))
+    assert found == ""
+    machine.write("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    machine.write("/sys/bus/pci/devices/0000:01:00.0/boot_vga", "1\n")
+    machine.write("/etc/systemd/system/display-manager.service", "")
+    assert core.screen(Tree(machine.root)) == "0000:01:00.0"
+    machine.write("/usr/lib64/libGLX_nvidia.so.0", "")
+    assert core.screen(Tree(machine.root)) == ""
+
+
 def test_device_files_for_one_group(machine):
     machine.apply(group="root")
     assert "NVreg_DeviceFileUID=0 NVreg_DeviceFileGID=0 NVreg_DeviceFileMode=0660" in machine.read(CONF)

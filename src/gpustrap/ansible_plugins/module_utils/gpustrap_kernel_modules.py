@@ -11,6 +11,7 @@ from .gpustrap_node.host import Host
 DIRECTORIES = tuple(d + "/modprobe.d" for d in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
 HEADER = "# Managed by gpustrap (role nvidia_driver); the next apply undoes local changes.\n"
 UNIT_DIRECTORIES = tuple(d + "/systemd/system" for d in ("/etc", "/usr/local/lib", "/usr/lib", "/lib"))
+LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 NOTHING = re.compile(r"(/usr)?/bin/(true|false)\b")
 
 
@@ -131,6 +132,17 @@ def _cmdline(cmdline: str, modules: set[str], values: dict[str, dict[str, str]])
             why = _against([option + "=" + value], values.get(plain(module), {}))
             said += ["the kernel's command line has %s; gpustrap sets %s" % (word, w) for w in why]
     return said
+
+
+def screen(host: Host) -> str:
+    """The NVIDIA GPU on which a desktop starts that these packages cannot draw, as they are for computing only."""
+    if not host.exists("/etc/systemd/system/display-manager.service") or any(
+        host.match(directory, "libGLX_nvidia.so.0") for directory in LIBRARIES
+    ):
+        return ""
+    devices = "/sys/bus/pci/devices/"
+    ours = (a for a in host.names(devices) if host.line(devices + a + "/vendor") == "0x10de")
+    return next((address for address in ours if host.line(devices + address + "/boot_vga") == "1"), "")
 
 
 def _against(words: Iterable[str], ours: dict[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_host import read_text, write_text
 from ansible.module_utils.gpustrap_initramfs import NOTED, Initramfs
-from ansible.module_utils.gpustrap_kernel_modules import HEADER, Options, contradictions, lines, render, wanted
+from ansible.module_utils.gpustrap_kernel_modules import HEADER, Options, contradictions, lines, render, screen, wanted
 from ansible.module_utils.gpustrap_node.host import Host
 
 DOCUMENTATION = r"""
@@ -69,6 +69,10 @@ MAKERS = (
     ("/usr/sbin/update-initramfs", ["-u", "-k", "all"]),
     ("/usr/bin/dracut", ["--regenerate-all", "--force"]),
 )
+SCREEN = (
+    "a desktop starts on GPU %s, and the driver's packages here are for computing only: after the reboot the processor "
+    "draws it. Nothing of the desktop was changed"
+)
 GRUBBY = "/usr/sbin/grubby"
 
 
@@ -91,6 +95,9 @@ class Work:
 
     def run(self) -> dict[str, Any]:
         """The module's result."""
+        shown = screen(self.host)
+        if shown:
+            self.module.warn(SCREEN % shown)
         found = lines(self.host, self.conf)
         options = wanted(self.host, self._options(), found)
         files = self._files(render(self.given["blacklist"], options))

@@ -107,8 +107,9 @@ def choices(said: Said) -> tuple[Choice, ...]:
     )
     persistence = Choice(
         item="persistenced",
-        value="nvidia-persistenced, persistence mode on",
-        reason="the driver stays loaded between jobs, and limits set on a GPU stay set",
+        value="persistence mode on",
+        reason="the driver stays loaded between jobs, and limits set on a GPU stay set; by nvidia-persistenced where the "
+        "packages bring it, and by a unit of gpustrap",
         source=row.row,
         confidence=confidence(row, repository),
     )
