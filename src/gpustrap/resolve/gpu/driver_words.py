@@ -108,8 +108,8 @@ def choices(said: Said) -> tuple[Choice, ...]:
     persistence = Choice(
         item="persistenced",
         value="persistence mode on",
-        reason="the driver stays loaded between jobs, and limits set on a GPU stay set; by nvidia-persistenced where the "
-        "packages bring it, and by a unit of gpustrap",
+        reason="the driver stays loaded between jobs, and limits set on a GPU stay set; by a unit of gpustrap, and by "
+        "nvidia-persistenced where the packages bring it",
         source=row.row,
         confidence=confidence(row, repository),
     )
