@@ -148,6 +148,9 @@ class Request(Frozen):
         description="Primary keys that mirror signs with, or such a list for each repository; unset takes NVIDIA's own",
     )
     container_toolkit: bool = Field(True, description="Let docker's containers use the GPUs")
+    container_toolkit_containerd: bool = Field(
+        False, description="Let containers of Kubernetes' containerd on the node use the GPUs, too"
+    )
     container_toolkit_repository: str | None = Field(
         None, description="Base URL of a mirror of the NVIDIA Container Toolkit's repository; unset takes NVIDIA's own"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -94,10 +95,26 @@ def test_ctk_sets_one_key_of_its_settings(machine):
     assert 'mode = "cdi"\n' in config.read_text()
 
 
+def test_ctk_has_containerd_read_a_file_beside_its_settings(machine):
+    config, drop_in = machine / "containerd.toml", machine / "conf.d/99-nvidia.toml"
+    config.write_text('version = 2\n[plugins."x"]\n')
+    words = ["--runtime=containerd", f"--config={config}", f"--drop-in-config={drop_in}", "--cdi.enabled"]
+    for _twice in range(2):
+        ctk.main(["runtime", "configure", *words])
+        assert tomllib.loads(config.read_text()) == {
+            "imports": [f"{drop_in.parent}/*.toml"],
+            "version": 2,
+            "plugins": {"x": {}},
+        }
+    [plugin] = tomllib.loads(drop_in.read_text())["plugins"].values()
+    assert plugin["enable_cdi"] is True
+    assert plugin["containerd"]["runtimes"]["nvidia"]["options"]["BinaryName"] == "/usr/bin/nvidia-container-runtime"
+
+
 def test_ctk_does_not_pretend_to_know_more(machine, capsys):
     with pytest.raises(SystemExit):
         ctk.main(["runtime", "configure", "--runtime=podman"])
-    assert "simulated: this stand-in does not know nvidia-ctk runtime configure" in capsys.readouterr().err
+    assert "simulated: this stand-in does not know runtime podman" in capsys.readouterr().err
 
 
 def test_nvml_not_loaded_container_without_the_library(monkeypatch, capsys):

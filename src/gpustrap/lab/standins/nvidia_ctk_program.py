@@ -47,6 +47,17 @@ runtimes = ["runc", "crun"]
 [nvidia-ctk]
 path = "nvidia-ctk"
 """
+CONTAINERD = Path("/etc/containerd")
+DROP_IN = """\
+# simulated: stand-in of the gpustrap lab
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  enable_cdi = {cdi}
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+      BinaryName = "/usr/bin/nvidia-container-runtime"
+"""
 OPTIONS = "[ro, nosuid, nodev, rbind]"
 
 
@@ -190,7 +201,26 @@ def config(words: Sequence[str]) -> None:
     chosen.config_file.write_text(text, encoding="utf-8")
 
 
+def runtime_configure(words: Sequence[str]) -> None:
+    """``nvidia-ctk runtime configure --runtime=containerd [--config=PATH] [--drop-in-config=PATH] [--cdi.enabled]``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runtime", default="docker")
+    parser.add_argument("--config", type=Path, default=CONTAINERD / "config.toml")
+    parser.add_argument("--drop-in-config", type=Path, default=CONTAINERD / "conf.d/99-nvidia.toml")
+    parser.add_argument("--cdi.enabled", action="store_true", dest="cdi")
+    chosen = parser.parse_args(words)
+    if chosen.runtime != "containerd":
+        raise fail(f"simulated: this stand-in does not know runtime {chosen.runtime}")
+    text = chosen.config.read_text(encoding="utf-8") if chosen.config.exists() else "version = 2\n"
+    if "imports" not in text:
+        chosen.config.write_text(f'imports = ["{chosen.drop_in_config.parent}/*.toml"]\n{text}', encoding="utf-8")
+    chosen.drop_in_config.parent.mkdir(parents=True, exist_ok=True)
+    chosen.drop_in_config.write_text(DROP_IN.format(cdi="true" if chosen.cdi else "false"), encoding="utf-8")
+    log("info", f"Wrote updated config to {chosen.drop_in_config}")
+
+
 VERBS = {
+    ("runtime", "configure"): runtime_configure,
     ("cdi", "generate"): cdi_generate,
     ("cdi", "list"): cdi_list,
     ("system", "create-dev-char-symlinks"): dev_char,
