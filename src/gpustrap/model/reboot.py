@@ -127,17 +127,14 @@ def _on_machine(facts: Facts, coming: BootKernelFacts, wanted: Wanted) -> Decisi
 
 
 def decide_kernel(facts: Facts) -> Decision:
-    """Whether another kernel has to run before the driver can be installed: its headers are gone from the archive."""
+    """Whether another kernel has to run before a driver can be built: the headers of the running one are not there.
+
+    Where they can be had, or nothing better is installed, the packages of the driver bring what they need.
+    """
     running, coming = facts.kernel.running, facts.boot.next
     able = {*facts.kernel.headers, *(k.release for k in facts.boot.kernels if k.module)}
-    if running in able:
-        return Decision(Need.NONE, "kernel-fits", f"modules can be built for the running kernel {running}")
-    if coming in {"", running}:
-        reason = f"there are no headers for the running kernel {running}, and no newer kernel of its kind is installed"
-        return Decision(Need.USELESS, "missing-headers", reason, remedy="gpustrap plan {node}")
-    if coming not in able:
-        reason = f"there are headers neither for the running kernel {running} nor for {coming}, which boots next"
-        return Decision(Need.USELESS, "missing-headers", reason, remedy=f"sudo apt-get install linux-headers-{coming}")
+    if running in able or coming in {"", running} or coming not in able:
+        return Decision(Need.NONE, "kernel-stays", f"kernel {running} stays")
     reason = f"there are no headers for the running kernel {running}, but for {coming}, which boots next"
     return Decision(Need.REBOOT, "kernel-reboot", reason, remedy=REBOOT, target=f"kernel {coming}")
 

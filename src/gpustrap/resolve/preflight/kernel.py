@@ -10,7 +10,7 @@ from gpustrap.resolve.gpu.driver_refusal import preference
 from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour, release, served_kernel
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.preflight.advice import to_prebuilt, tried, ways_to, words
-from gpustrap.resolve.preflight.view import Seen, View, some, warning
+from gpustrap.resolve.preflight.view import Seen, View, note, some, warning
 
 # How uname -r ends on Proxmox VE.
 PROXMOX = "-pve"
@@ -102,7 +102,7 @@ def _without_headers(view: View) -> Iterator[Seen]:
     newer = [k for k in kernel.headers if k in kernel.installed and release(k) > release(kernel.running)]
     flavour = kernel_flavour(kernel.running, distro)
     if newer:
-        first = "sudo systemctl reboot, into " + max(newer, key=release)
+        first = f"sudo systemctl reboot, into {max(newer, key=release)} (gpustrap_reboot: true lets apply do that)"
     elif flavour:
         first = _newest(f"linux-image-{flavour} linux-headers-{flavour}")
     elif kernel.running.endswith(PROXMOX):
@@ -111,6 +111,13 @@ def _without_headers(view: View) -> Iterator[Seen]:
     else:
         first = f"install its headers from where that kernel is from, or {_own_kernel(view)}"
     message = f"the headers of the running kernel {kernel.running} cannot be had, so that DKMS cannot build for it"
+    if newer and view.inputs.request.reboot:
+        follows = f"apply reboots into {max(newer, key=release)} first, which has them"
+        headers = f"kernels with headers: {some(kernel.headers)}"
+        yield note(
+            "kernel-first", "kernel", f"{message}: {follows}", evidence=headers, advice=f"gpustrap apply {view.name}"
+        )
+        return
     remedy = f"on {view.name}: {first}; then gpustrap plan {view.name}"
     evidence = f"apt on the node does not know {package}\nkernels with headers: {some(kernel.headers) or 'none'}"
     yield view.inputs.problem("headers-missing", message, remedy, evidence=evidence)
