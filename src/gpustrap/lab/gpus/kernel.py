@@ -98,5 +98,6 @@ def _headers(kernel: str) -> tuple[dict[str, str], dict[str, File], dict[str, st
         f"{source}/include/config/kernel.release": File(f"{kernel}\n".encode()),
         f"usr/lib/modules/{kernel}/build": File(link=f"/{source}", mode=0o777),
     }
-    fields = _fields("linux-headers", kernel, "", f"Header files for Linux {kernel}")
+    # The compiler comes with the headers: dkms of Debian 13 asks for none.
+    fields = _fields("linux-headers", kernel, "gcc", f"Header files for Linux {kernel}")
     return fields, files, {"postinst": HEADERS_POSTINST}
