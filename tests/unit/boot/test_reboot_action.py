@@ -164,7 +164,7 @@ def test_a_node_that_does_not_come_back_is_unreachable_and_says_where_to_look(no
     result = step(node, allowed=True, minutes=10)
     assert (result["unreachable"], result["boot"]["state"]) == (True, "lost")
     assert result["msg"] == (
-        "it did not come back within 10 minutes of its reboot\n"
+        "it did not come back within 10 min of its reboot\n"
         "its last answer: ssh: connect to host n1 port 22: No route to host"
     )
     assert "screen or BMC console of n1" in result["boot"]["remedy"]
@@ -189,6 +189,21 @@ def test_a_reboot_that_did_not_help_is_not_tried_again(node: Node, step: Any) ->
     assert "already" in second["msg"]
     assert "journalctl -k -b" in second["boot"]["remedy"]
     assert len(node.begun) == 1
+
+
+def test_a_driver_that_udev_is_still_loading_is_waited_for(node: Node, step: Any, clock: Clock) -> None:
+    node.boots = lambda: None
+    looks = iter(range(100))
+    plain = node.module
+
+    def late(*arguments: Any, **named: Any) -> dict[str, Any]:
+        if next(looks) == 6:
+            node.tree.loaded(VERSION)
+        return plain(*arguments, **named)
+
+    node.module = late  # type: ignore[method-assign]
+    assert told(step(node, allowed=True)) == ("rebooted", "driver-reboot")
+    assert 0 < clock.now < action.LOAD
 
 
 def test_a_reboot_that_never_took_place_may_be_tried_again(node: Node, step: Any) -> None:

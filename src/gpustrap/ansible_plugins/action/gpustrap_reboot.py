@@ -27,6 +27,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 DOWN = 300  # seconds for the units of a node to stop; systemd gives each 90
 SETTLE = 300  # seconds for its units to start once it answers; whatever they say then is for verify
+LOAD = 60  # seconds for a driver that udev may still be loading; eight GPUs take their time
 PAUSE = 5  # seconds between two looks
 MISSED = "that was asked for before, and the boot since then went by with nobody there"
 STATES = {  # of what is returned, by what was decided
@@ -114,8 +115,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         if gone := self._wait(facts.boot_id):
             return gone
         self._settle()
-        facts, _noted = self._look()
-        again = self._decide(facts)
+        again = self._decide(self._look()[0])
+        loading = time.monotonic()
+        while again.need is Need.REBOOT and time.monotonic() - loading < LOAD:
+            time.sleep(PAUSE)
+            again = self._decide(self._look()[0])
         if again.need is Need.REBOOT:
             return self._told(after_reboot(again, "it was rebooted, and that did not help"), "useless", changed=True)
         state = STATES[again.need.value] if again.need in {Need.PERSON, Need.USELESS} else "rebooted"
@@ -144,14 +148,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
             if now and now != before:
                 return {}
             if now == before and not seen_down and waited > DOWN:
-                return self._unreachable(
-                    f"it was told to reboot {DOWN // 60} minutes ago and is still up",
-                    "on the node: systemd-inhibit --list; systemctl list-jobs; then gpustrap apply --reboot {node}",
-                    unreachable=False,
-                )
+                break
         minutes = self._given["minutes"]
+        if not seen_down:
+            return self._unreachable(
+                f"it was told to reboot {waited / 60:.0f} min ago and is still up",
+                "on the node: systemd-inhibit --list; systemctl list-jobs; then gpustrap apply --reboot {node}",
+                unreachable=False,
+            )
         return self._unreachable(
-            f"it did not come back within {minutes} minutes of its reboot\n{_last(words)}",
+            f"it did not come back within {minutes} min of its reboot\n{_last(words)}",
             "look at the screen or BMC console of {node}. A server with many GPUs can need longer: "
             f"gpustrap_reboot_minutes is {minutes}. Once it is back: gpustrap apply {{node}}",
         )
@@ -162,8 +168,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
             "state": "lost",
             "code": "reboot-lost",
             "reason": message.partition("\n")[0],
+            "remedy": remedy.replace("{node}", self._node),
         }
-        boot |= {"evidence": "", "remedy": remedy.replace("{node}", self._node), "staged": False}
         ended = {"unreachable": True} if unreachable else {"failed": True}
         return {"changed": True, "msg": message.strip(), "boot": boot, "driver_loaded": False, **ended}
 
