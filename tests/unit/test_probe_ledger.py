@@ -30,6 +30,7 @@ def tree(tmp_path: Path) -> Path:
         "etc/group": "root:x:0:\n",
         "etc/docker/daemon.json": '\ufeff{"log-opts": {"max-size": "50m"}, "a/b": [1, {"c~d": null}], "runtimes": {}}',
         "etc/bad.json": "{,}",
+        "etc/runtime.toml": '[nvidia-container-cli]\n#user = "x"\nno-cgroups = false\n',
         "etc/file": "content\n",
     }.items():
         file = tmp_path / name
@@ -84,6 +85,8 @@ FILE = {"sha256": "434728a410a78f56fc1b5899c3593436e61ab0c731e9072d95e96db290205
         ("key", "/etc/docker/daemon.json#/runtimes/nvidia", {}),
         ("key", "/etc/docker/daemon.json#/a~1b/7", {}),
         ("key", "/etc/none.json#/x", {}),
+        ("key", "/etc/runtime.toml#/nvidia-container-cli/no-cgroups", {"sha256": observe.digest("false")}),
+        ("key", "/etc/runtime.toml#/nvidia-container-cli/user", {}),
     ],
 )
 def test_state(tree: Path, kind: str, name: str, state: dict) -> None:

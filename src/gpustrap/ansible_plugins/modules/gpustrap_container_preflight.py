@@ -9,8 +9,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_loaded import loaded
 from ansible.module_utils.gpustrap_node.host import Host
+from ansible.module_utils.gpustrap_node.toml import value
 from ansible.module_utils.gpustrap_snap import SNAP, SNAP_PATHS
-from ansible.module_utils.gpustrap_toolkit_config import PATH, RUNTIME, value
 
 DOCUMENTATION = r"""
 module: gpustrap_container_preflight
@@ -31,6 +31,8 @@ driver: {type: str, returned: success, description: Version of the driver; empty
 docker: {type: bool, returned: success, description: Docker is installed.}
 """
 
+PATH = "/etc/nvidia-container-runtime/config.toml"
+RUNTIME = "nvidia-container-runtime"
 DOCKERD = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 NVML = "libnvidia-ml.so.1"

@@ -9,7 +9,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_node import cdi
 from ansible.module_utils.gpustrap_node.host import Host
 from ansible.module_utils.gpustrap_node.nvidia import PROC, parse_module_version
-from ansible.module_utils.gpustrap_toolkit_config import CLI, PATH, value, with_value
+from ansible.module_utils.gpustrap_node.toml import value, with_value
 
 DOCUMENTATION = r"""
 module: gpustrap_nvidia_cdi
@@ -33,6 +33,8 @@ actions: {type: list, returned: success, description: "What was done, or would b
 claims: {type: list, returned: success, description: What the role manages from now on.}
 """
 
+PATH = "/etc/nvidia-container-runtime/config.toml"
+CLI = "nvidia-container-cli"
 NEXT = "the driver's libraries and its module may differ until a reboot; look at: journalctl -u {0}"
 
 

@@ -9,7 +9,7 @@ import re
 import stat
 from typing import Callable, Dict, Union
 
-from . import dpkg
+from . import dpkg, toml
 from .host import Host, NodeError
 
 State = Dict[str, object]
@@ -137,10 +137,15 @@ class Eyes:
         """A hash of the value at a JSON pointer: the value itself may be a secret."""
         path, hash_sign, pointer = name.partition("#")
         if not hash_sign or not pointer.startswith("/"):
-            raise ValueError("a key is named /path/of/file.json#/key/path")
+            raise ValueError("a key is named /path/of/file.json#/key/path, or /path/of/file.toml#/table/key")
         if path not in self.documents:
             with open(self.host.path(path), "rb") as stream:
-                self.documents[path] = json.loads(stream.read().decode("utf-8-sig"))
+                text = stream.read().decode("utf-8-sig")
+            self.documents[path] = text if path.endswith(".toml") else json.loads(text)
+        if path.endswith(".toml"):
+            table, _slash, key = pointer[1:].rpartition("/")
+            said = toml.value(str(self.documents[path]), table, key)
+            return {"sha256": digest(said)} if said else {}
         found, value = lookup(self.documents[path], pointer)
         return {"sha256": digest(value)} if found else {}
 

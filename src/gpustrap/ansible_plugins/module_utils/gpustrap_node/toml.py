@@ -1,12 +1,11 @@
-"""The container toolkit's config.toml: one key read, one key set, every other line as it was. Standard library only."""
+"""Single keys of a TOML file, for which a node's Python may have no reader: read one, set one, leave all other lines.
+
+Standard library only. Enough for files like the container toolkit's: a key on a line of its own below its table's name.
+"""
 
 from __future__ import annotations
 
 import re
-
-PATH = "/etc/nvidia-container-runtime/config.toml"
-CLI = "nvidia-container-cli"
-RUNTIME = "nvidia-container-runtime"
 
 
 def _line(table: str, key: str) -> re.Pattern[str]:
