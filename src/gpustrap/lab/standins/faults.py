@@ -160,9 +160,8 @@ def _fill(new: Path, old: Path, repository: Repository, made: _Made) -> None:
         if path.name not in gone and path.name not in INDEX_FILES and path.name != repository.key:
             os.link(path, new / path.name)
     moment = time.time() + faults.future * DAY
-    write_indexes(new, repository, [one.text for one in left], made.key, moment)
-    wrong = [one.file for one in left if one.name in faults.wrong_sums]
-    for name in (*wrong, *((INDEX, f"{INDEX}.gz") if INDEX in faults.wrong_sums else ())):
-        data = (new / name).read_bytes()
-        (new / name).unlink()
-        write(new / name, data[:-1] + bytes([data[-1] ^ 1]))
+    write_indexes(new, repository, [one.text for one in left], made.key, moment, lie=INDEX in faults.wrong_sums)
+    for path in (new / one.file for one in left if one.name in faults.wrong_sums):
+        data = path.read_bytes()
+        path.unlink()
+        write(path, data[:-1] + bytes([data[-1] ^ 1]))

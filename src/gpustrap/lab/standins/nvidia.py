@@ -92,11 +92,21 @@ def _repository(directory: Path, repository: Repository, key: Key, keyring: byte
 
 
 def write_indexes(
-    root: Path, repository: Repository, stanzas: list[str], key: Key, moment: float | None = None
+    root: Path, repository: Repository, stanzas: list[str], key: Key, moment: float | None = None, *, lie: bool = False
 ) -> None:
-    """The indexes of a repository, and their signatures; Release is of that `moment` or of now."""
+    """The indexes of a repository, and their signatures.
+
+    Args:
+        root: Its directory.
+        repository: Which.
+        stanzas: Its packages.
+        key: Signs.
+        moment: The date of Release; now, where it is None.
+        lie: Give other checksums of ``Packages`` than it has.
+    """
     found = indexes(stanzas)
-    text = release(_about(repository), found, moment=moment)
+    said = {name: content[::-1] for name, content in found.items()} if lie else found
+    text = release(_about(repository), said, moment=moment)
     signed = {"Release": text, "Release.gpg": key.detach(text), "InRelease": key.clearsign(text)}
     for name, content in {**found, **signed}.items():
         write(root / name, content)
