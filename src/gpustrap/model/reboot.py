@@ -70,7 +70,7 @@ class Decision:
     def next_step(self, node: str = "") -> str:
         """The remedy for a node; without its name where the reader knows which is meant."""
         named = self.remedy.replace("{node}", node)
-        return named if node else re.sub(r"( of)? \{node\}", "", self.remedy)
+        return named if node else re.sub(r"^on \{node\}: |( of)? \{node\}", "", self.remedy)
 
     @property
     def loaded(self) -> bool:
@@ -163,12 +163,12 @@ def _wrong_at_boot(facts: Facts, coming: BootKernelFacts, wanted: Wanted) -> Dec
     library, release = facts.boot.library, coming.release
     if not coming.module:
         reason = f"kernel {release}, which boots next, has no NVIDIA module"
-        headers = f"sudo apt-get install linux-headers-{release} && sudo dkms autoinstall -k {release}"
+        headers = f"on {{node}}: sudo apt-get install linux-headers-{release} && sudo dkms autoinstall -k {release}"
         built = release in facts.kernel.headers
         return _useless("kernel-moved-no-module", reason, "gpustrap apply {node}" if built else headers)
     if coming.built_for and coming.built_for != release:
         reason = f"the module of kernel {release} was built for {coming.built_for}, which {release} refuses to load"
-        return _useless("module-of-other-kernel", reason, f"sudo dkms autoinstall -k {release}, on the node")
+        return _useless("module-of-other-kernel", reason, f"on {{node}}: sudo dkms autoinstall -k {release}")
     if coming.version != library:
         have = f"the libraries are {library}" if library else "the libraries are not there"
         reason = f"the module on disk is {coming.version or 'of no known version'}, {have}: a reboot changes neither"
@@ -186,7 +186,9 @@ def _unsigned(facts: Facts, coming: BootKernelFacts, wanted: Wanted) -> Decision
     if not coming.signer:
         reason = f"Secure Boot is on, and the module of kernel {coming.release} is not signed"
         again = f"sudo dkms install --force nvidia/{coming.version} -k {coming.release}"
-        return _useless("secureboot-unsigned", reason, f"sudo apt-get install openssl && {again}, which signs it")
+        return _useless(
+            "secureboot-unsigned", reason, f"on {{node}}: sudo apt-get install openssl && {again}, which signs it"
+        )
     if not coming.own_key or mok.enrolled is not False:
         return None
     reason = f'Secure Boot is on, and its key "{mok.subject}" is not enrolled: a person has to do that at the console'

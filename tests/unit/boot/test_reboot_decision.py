@@ -83,7 +83,12 @@ def test_kernel_moved_no_module_is_seen_before_the_reboot(healthy):
     assert (found.need, found.code) == (Need.NEXT_BOOT, "kernel-moved-no-module")
     assert found.loaded
     assert NEW in found.reason
-    assert found.remedy == f"sudo apt-get install linux-headers-{NEW} && sudo dkms autoinstall -k {NEW}"
+    assert found.next_step() == f"sudo apt-get install linux-headers-{NEW} && sudo dkms autoinstall -k {NEW}"
+
+
+def test_a_command_of_the_node_says_where_it_is_meant(healthy):
+    healthy.kernel(NEW, headers=False, nouveau=True)
+    assert decide_driver(healthy.facts()).next_step("n1").startswith("on n1: sudo apt-get install linux-headers-")
 
 
 def test_kernel_moved_no_module_makes_a_reboot_useless(healthy):
