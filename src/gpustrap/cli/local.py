@@ -67,13 +67,12 @@ def finish_local(
     """
     from gpustrap.commands.local_reboot import LOG, NOTE, leave_note, reboot_here, wants_reboot
     from gpustrap.site.inventory import load_nodes
-    from gpustrap.site.lockfile import read_lock
 
     (node,) = load_nodes(site, [name])
-    lock, step = read_lock(site), wants_reboot(applied)
+    step = wants_reboot(applied)
     try:
-        if step and lock and (allowed or node.request.reboot or (may_ask and _agreed(step.reason))):
-            reboot_here(site, node, lock.nodes[name], step, again, secrets)
+        if step and (allowed or node.request.reboot or (may_ask and _agreed(step.reason))):
+            reboot_here(site, node, step, again, secrets)
             tell(f"Rebooting now. apply goes on by itself; how it ended is shown at the next login (log: {LOG}).")
         elif again.reboots or NOTE.exists():
             leave_note(site, node, applied if again.reboots else None, secrets)

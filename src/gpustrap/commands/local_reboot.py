@@ -9,14 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustrap.commands.apply import Applied
-from gpustrap.commands.inspect import validate
 from gpustrap.commands.ledgers import ask_verb
 from gpustrap.content import PACKAGE
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
-from gpustrap.model.lock import NodeLock
 from gpustrap.model.node import Node, Secrets
-from gpustrap.model.reboot import Wanted, decide_driver, decide_kernel
 from gpustrap.model.run import BootStep
 from gpustrap.model.site import Site
 from gpustrap.report import resume_text
@@ -56,13 +53,12 @@ def wants_reboot(applied: Applied) -> BootStep | None:
     return step if step and step.state == "reboot-needed" else None
 
 
-def reboot_here(site: Site, node: Node, entry: NodeLock, step: BootStep, again: Again, secrets: Secrets) -> None:
+def reboot_here(site: Site, node: Node, step: BootStep, again: Again, secrets: Secrets) -> None:
     """Begin the reboot; it comes a moment later, so that this program can say goodbye.
 
     Args:
         site: The site.
         node: The node that this machine is.
-        entry: Its entry of the lock.
         step: What the reboot is for.
         again: What goes on afterwards.
         secrets: Has the sudo password, if one is needed.
@@ -82,7 +78,7 @@ def reboot_here(site: Site, node: Node, entry: NodeLock, step: BootStep, again: 
         "needs": list(dict.fromkeys(map(str, needs))),
         "note": resume_text.under_way(datetime.now(UTC), step.reason, LOG),
         "stage": step.stage,
-        "target": _target(site, node, entry, step, secrets),
+        "target": step.target,
         "why": step.reason,
     }
     answer = ask_verb(site, [node], "reboot-here", lambda _node: arguments, secrets=secrets)[node.name]
@@ -91,18 +87,6 @@ def reboot_here(site: Site, node: Node, entry: NodeLock, step: BootStep, again: 
         if first.code == "resume-impossible":
             raise GpustrapError(_cannot_go_on(node.name, first.evidence))
         raise GpustrapError(_in_vain(node.name, first.evidence)) if first.code == "reboot-loop" else answer
-
-
-def _target(site: Site, node: Node, entry: NodeLock, step: BootStep, secrets: Secrets) -> str:
-    """What the reboot is to bring, by which a second one for the same is known."""
-    answer = ask_verb(site, [node], "facts", lambda _node: {"only": "boot"}, secrets=secrets)[node.name]
-    facts = answer if isinstance(answer, GpustrapError) else validate(node.name, answer)
-    if isinstance(facts, GpustrapError):
-        raise facts
-    driver = entry.roles.get("nvidia_driver", {})
-    wanted = Wanted(str(driver.get("nvidia_driver_version", "")), mok=bool(driver.get("nvidia_driver_mok")))
-    decision = decide_kernel(facts) if step.stage == "kernel" else decide_driver(facts, wanted)
-    return decision.target or step.reason
 
 
 def leave_note(site: Site, node: Node, applied: Applied | None, secrets: Secrets) -> None:

@@ -254,7 +254,7 @@ def test_role_reboots_controller_never_over_a_local_connection(node: Node, step:
     node.transport = "local"
     result = step(node, allowed=True)
     assert told(result) == ("reboot-needed", "driver-reboot")
-    assert result["boot"]["remedy"] == "sudo systemctl reboot, then gpustrap apply n1"
+    assert result["boot"]["remedy"] == "gpustrap apply --local --reboot"
     assert node.begun == []
 
 

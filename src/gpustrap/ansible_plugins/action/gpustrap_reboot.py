@@ -86,7 +86,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
     ) -> dict[str, Any]:
         """The task's result: fails where what is installed is wrong, and where that is not only foreseen."""
         if controller:
-            decision = replace(decision, remedy="sudo systemctl reboot, then gpustrap apply {node}")
+            alone = "gpustrap apply --local --reboot" if self._connection.transport == "local" else ""
+            decision = replace(decision, remedy=alone or "sudo systemctl reboot, then gpustrap apply {node}")
         if state == "person" and self._given["missed"]:
             decision = replace(decision, reason=f"{decision.reason}; {MISSED}")
         boot = {
