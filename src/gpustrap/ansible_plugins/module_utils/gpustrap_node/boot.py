@@ -141,8 +141,10 @@ def _libraries(host: Host) -> list[tuple[str, str]]:
 def library_in_use(host: Host) -> str:
     """The version behind ``libnvidia-ml.so.1`` as the loader finds it; empty where there is none."""
     for directory in LIBRARIES:
-        named = LIBRARY.search(host.real(directory + "/libnvidia-ml.so.1"))
-        if named:
+        path = directory + "/libnvidia-ml.so.1"
+        # The name that the link has tells the version, also where that is a link to a file of another name.
+        named = LIBRARY.search(host.readlink(path) or "") or LIBRARY.search(host.real(path))
+        if named and host.exists(path):
             return named.group(1)
     versions = {version for _path, version in _libraries(host)}
     return versions.pop() if len(versions) == 1 else ""
