@@ -7,12 +7,14 @@ import hashlib
 import shutil
 import struct
 import subprocess
+import time
 from itertools import pairwise
 
 import pytest
 
 from gpustrap.ansible_plugins.module_utils.gpustrap_openpgp import (
     BadKeyError,
+    expiry,
     fingerprint,
     keyring,
     packets,
@@ -134,3 +136,23 @@ def test_version_four_by_hand():
 def test_version_three_is_refused():
     with pytest.raises(BadKeyError, match="version 3"):
         fingerprint(b"\x03" + bytes(20))
+
+
+def test_expiry_is_that_of_the_newest_signature_of_the_key_itself(tmp_path):
+    own = Gpg(tmp_path / "k")
+    key, other = own.new("rsa2048"), own.new()
+    made = int.from_bytes(packets(own("--export", key))[0][1][1:5], "big")
+
+    def expire(when, seconds):
+        later = ("--faked-system-time", f"{made + seconds}!")
+        own(*later, "--passphrase", "", "--quick-set-expire", key, when)
+        return expiry(own("--export", "--armor", key))
+
+    assert expire("never", 5) == 0
+    moment = expire("2100-01-01", 10)
+    assert time.strftime("%Y-%m-%d", time.gmtime(moment)) == "2100-01-01"
+    # somebody else's signature on it says nothing about its expiry
+    own("--faked-system-time", f"{made + 15}!", "--passphrase", "", "--local-user", other, "--quick-sign-key", key)
+    assert expiry(own("--export", key)) == moment
+    assert expire("never", 20) == 0
+    subprocess.run(("gpgconf", "--homedir", own.home, "--kill", "gpg-agent"), check=False)

@@ -35,7 +35,10 @@ def repository(run, tmp_path):
         }
         return run("gpustrap_apt_repository", check=check, patch={"APT": str(apt)}, **arguments)
 
-    call.apt, call.packet = apt, packet
+    # its own signature on it, which says that it is valid for one second
+    hashed = bytes((5, 9)) + bytes((0, 0, 0, 1)) + bytes((22, 33, 4)) + bytes.fromhex(fingerprint)
+    signature = bytes((4, 0x13, 22, 8, 0, len(hashed))) + hashed + bytes(4)
+    call.apt, call.packet, call.one_second = apt, packet, bytes((0xC2, len(signature))) + signature
     return call
 
 
@@ -82,6 +85,23 @@ def test_repository_refused_key_changes_nothing(repository):
         "sources.list.d/docker.list",
     ]
     assert old.read_text() == OLD_LINE
+
+
+def test_repository_fetches_a_key_anew_that_has_expired(repository):
+    """A vendor renews its key under the same fingerprint; the node's copy would stay invalid for ever."""
+    repository()
+    key = repository.apt / "keyrings/gpustrap-docker.gpg"
+    key.write_bytes(repository.packet + repository.one_second)
+    assert repository()["changed"]
+    assert key.read_bytes() == repository.packet
+    assert not repository()["changed"]
+
+
+def test_repository_refuses_a_key_that_is_published_and_has_expired(repository, tmp_path):
+    (tmp_path / "gpg").write_bytes(repository.packet + repository.one_second)
+    result = repository()
+    assert "was refused: it has been invalid since 1970-01-01; its publisher must renew it" in result["msg"]
+    assert list(repository.apt.rglob("gpustrap-*")) == []
 
 
 def test_repository_check_mode_writes_nothing(repository):

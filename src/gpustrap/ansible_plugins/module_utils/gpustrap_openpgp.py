@@ -115,6 +115,60 @@ def primary_keys(data: bytes) -> list[Any]:
     return found
 
 
+def expiry(data: bytes) -> int:
+    """When the first of the primary keys expires, in seconds since 1970; 0 where none does.
+
+    Told by its newest signature of its own: section 5.2.3.13, key expiration time.
+    """
+    moments = []
+    key, made, newest, seconds = "", 0, -1, 0
+    for tag, body in [*packets(dearmour(data)), (PUBLIC_KEY, b"")]:
+        if tag == PUBLIC_KEY:
+            if seconds:
+                moments.append(made + seconds)
+            key, made, newest, seconds = (fingerprint(body) if body else ""), int.from_bytes(body[1:5], "big"), -1, 0
+        elif tag == SIGNATURE and key:
+            about = _own_signature(body, key)
+            if about and about[0] >= newest:
+                newest, seconds = about
+    return min(moments) if moments else 0
+
+
+def _own_signature(body: bytes, key: str) -> tuple[Any, ...]:
+    """(when it was made, after how many seconds the key expires) of a key's signature on itself; empty for any other."""
+    wide = _bytes(body, 0, 1)[0] == 6
+    if (not wide and body[0] != 4) or _bytes(body, 1, 1)[0] not in (0x10, 0x11, 0x12, 0x13, 0x1F):
+        return ()
+    size = 4 if wide else 2
+    length = int.from_bytes(_bytes(body, 4, size), "big")
+    hashed = _subpackets(_bytes(body, 4 + size, length))
+    rest = 4 + size + length
+    others = _subpackets(_bytes(body, rest + size, int.from_bytes(_bytes(body, rest, size), "big")))
+    issuers = [value for kind, value in hashed + others if kind in (16, 33)]
+    own = any(value.hex().upper() == key[-16:] or value[1:].hex().upper() == key for value in issuers)
+    numbers = {kind: int.from_bytes(value, "big") for kind, value in hashed if kind in (2, 9)}
+    return (numbers.get(2, 0), numbers.get(9, 0)) if own else ()
+
+
+def _subpackets(data: bytes) -> list[Any]:
+    """(type, value) of the subpackets of a signature."""
+    found, at = [], 0
+    while at < len(data):
+        length, at = _subpacket_length(data, at)
+        part = _bytes(data, at, length)
+        if part:
+            found.append((part[0] & 0x7F, part[1:]))
+        at += length
+    return found
+
+
+def _subpacket_length(data: bytes, at: int) -> tuple[Any, ...]:
+    first = _bytes(data, at, 1)[0]
+    if 192 <= first < 255:
+        return (first - 192 << 8) + _bytes(data, at + 1, 1)[0] + 192, at + 2
+    return _new_length(data, at)
+
+
 def keyring(data: bytes, pinned: list[Any]) -> bytes:
     """The binary keyring for apt, if `data` holds exactly the pinned primary keys.
 

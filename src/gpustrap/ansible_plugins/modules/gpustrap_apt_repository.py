@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from glob import glob
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_native
 from ansible.module_utils.gpustrap_apt_sources import switch_off
-from ansible.module_utils.gpustrap_openpgp import BadKeyError, keyring, normal, primary_keys
+from ansible.module_utils.gpustrap_openpgp import BadKeyError, expiry, keyring, normal, primary_keys
 from ansible.module_utils.urls import open_url
 
 DOCUMENTATION = r"""
@@ -101,9 +102,10 @@ def arguments() -> dict[str, Any]:
 
 
 def key_is_there(path: str, fingerprints: list[Any]) -> bool:
-    """Whether our keyring holds exactly the pinned keys already; then nothing is downloaded."""
+    """Whether our keyring holds exactly the pinned keys, and they are valid; then nothing is downloaded."""
     try:
-        return sorted(primary_keys(read(path))) == sorted(normal(text) for text in fingerprints)
+        data = read(path)
+        return sorted(primary_keys(data)) == sorted(normal(text) for text in fingerprints) and not expired(data)
     except BadKeyError:
         return False
 
@@ -118,7 +120,18 @@ def fetch(module: AnsibleModule, url: str, fingerprints: list[Any]) -> bytes:
         accepted: bytes = keyring(data, fingerprints)
     except BadKeyError as error:
         module.fail_json(msg="the key at {0} was refused: {1}".format(url, error))
+    if expired(accepted):
+        since = time.strftime("%Y-%m-%d", time.gmtime(expiry(accepted)))
+        text = "the key at {0} was refused: it has been invalid since {1}; its publisher must renew it".format(
+            url, since
+        )
+        module.fail_json(msg=text)
     return accepted
+
+
+def expired(data: bytes) -> bool:
+    """Whether apt would no longer take what a key signs; a vendor renews it under the same fingerprint."""
+    return bool(0 < expiry(data) < time.time())
 
 
 def replace_others(module: AnsibleModule, ours: str, uri: str, suite: str) -> list[Any]:
