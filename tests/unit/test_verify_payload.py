@@ -68,6 +68,7 @@ def test_every_check_fails_and_none_breaks_when_nothing_on_the_node_works(tmp_pa
     arguments: dict[str, dict[str, Any]] = {
         "systemd-healthy": {"units": []},
         "clock-sane": {"controller": time.time(), "ahead": 60, "service": "chrony.service"},
+        "driver-loaded": {"version": "595.91.07"},
         "docker-daemon": {"packages": []},
         "docker-config": {"daemon": {}},
         "docker-runs-a-container": {},

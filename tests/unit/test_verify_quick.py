@@ -28,11 +28,14 @@ CONDA = {
 
 
 def make_lock(simulated: bool = False, **roles: Any) -> NodeLock:
-    choices = [Choice(item="conda", value="25", reason="r", source="s", simulated=simulated)]
+    choices = [
+        Choice(item=item, value="25", reason="r", source="s", simulated=simulated) for item in ("conda", "driver")
+    ]
     return NodeLock(request_digest="a", system_digest="b", os="debian 13", choices=tuple(choices), roles=roles)
 
 
-WHOLE = make_lock(ubuntu_server=SERVER, docker=DOCKER, conda=CONDA)
+DRIVER = {"nvidia_driver_version": "595.91.07"}
+WHOLE = make_lock(ubuntu_server=SERVER, nvidia_driver=DRIVER, docker=DOCKER, conda=CONDA)
 
 
 def answer(**changed: Any) -> dict[str, Any]:
@@ -59,6 +62,7 @@ def test_request_is_made_of_the_lock() -> None:
     assert checks["clock-sane"] == {"controller": 123.0, "ahead": quick.LOGIN_SECONDS, "service": "chrony.service"}
     assert {"docker.service", "ssh.service", "chrony.service"} <= set(checks["systemd-healthy"]["units"])
     assert {"/", "/srv/docker", "/opt/conda"} <= set(checks["disk-has-room"]["paths"])
+    assert checks["driver-loaded"] == {"version": "595.91.07"}
     assert checks["docker-daemon"]["packages"] == DOCKER["docker_packages"]
     assert checks["conda-version"] == {"prefix": "/opt/conda", "version": "25.3.1-0"}
     assert checks["conda-creates-an-environment"]["proxy"] == {
@@ -85,8 +89,10 @@ def test_no_time_service_is_wanted_when_time_sync_is_off() -> None:
 
 
 def test_simulated_comes_from_the_lock_not_from_the_node() -> None:
-    checks = by_id(make_lock(simulated=True, ubuntu_server=SERVER, docker=DOCKER, conda=CONDA), answer(simulated=False))
+    lock = make_lock(simulated=True, ubuntu_server=SERVER, nvidia_driver=DRIVER, docker=DOCKER, conda=CONDA)
+    checks = by_id(lock, answer(simulated=False))
     assert checks["conda-version"].simulated
+    assert checks["driver-loaded"].simulated
     assert checks["conda-creates-an-environment"].simulated
     assert not checks["docker-daemon"].simulated
     assert not any(c.simulated for c in by_id(WHOLE, answer(simulated=True)).values())

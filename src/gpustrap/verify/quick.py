@@ -19,6 +19,9 @@ ENTRY = "gpustrap_verify.main"
 SECONDS = 600  # for all checks of a node; a first environment from a slow mirror takes minutes
 LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
 
+# What the lock's choices call that of a role, where it is not the role's name.
+ITEMS = {"nvidia_driver": "driver"}
+
 Variables = dict[str, Any]
 
 
@@ -101,6 +104,12 @@ WANTED: tuple[Wanted, ...] = (
     Wanted("clock-sane", "The clock is right", "", _clock),
     Wanted("disk-has-room", "Filesystems have room", "", _disk),
     Wanted(
+        "driver-loaded",
+        "The locked driver is loaded",
+        "nvidia_driver",
+        lambda lock: {"version": str(_role(lock, "nvidia_driver").get("version") or "")},
+    ),
+    Wanted(
         "docker-daemon",
         "The docker daemon runs, in the locked version",
         "docker",
@@ -182,7 +191,8 @@ def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
 
 
 def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Check:
-    simulated = any(choice.simulated and choice.item == wanted.role for choice in scope.lock.choices)
+    item = ITEMS.get(wanted.role, wanted.role)
+    simulated = any(choice.simulated and choice.item == item for choice in scope.lock.choices)
     ours = {"id": wanted.id, "title": wanted.title, "simulated": simulated}
     left_out = scope.left_out(wanted)
     if left_out:

@@ -7,6 +7,7 @@ from gpustrap.verify.gpustrap_verify.remedies import Remedy
 
 TEXTS: dict[Remedy, str] = {
     Remedy.APPLY: "gpustrap apply {node}",
+    Remedy.REBOOT: "gpustrap apply --reboot {node}",
     Remedy.UNMASK_DOCKER: "on the node: systemctl unmask docker.service; then gpustrap apply {node}",
     Remedy.CORRECT_DAEMON_JSON: "correct /etc/docker/daemon.json on the node; then gpustrap apply {node}",
     Remedy.DOCKER_LOG: "on the node: journalctl -u docker -n 50",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import conda, docker, host
+from . import conda, docker, gpu, host
 from .node import Finding, Node, failed
 
 CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
@@ -17,6 +17,7 @@ CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
     "systemd-healthy": host.systemd,
     "clock-sane": host.clock,
     "disk-has-room": host.disk,
+    "driver-loaded": gpu.driver,
     "docker-daemon": docker.daemon,
     "docker-config": docker.config,
     "docker-runs-a-container": docker.container,

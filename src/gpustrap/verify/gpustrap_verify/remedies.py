@@ -9,6 +9,7 @@ class Remedy(Enum):
     """What to do next, by name: never a command of the node's choice on a person's screen."""
 
     APPLY = "apply"
+    REBOOT = "reboot"
     UNMASK_DOCKER = "unmask-docker"
     CORRECT_DAEMON_JSON = "correct-daemon-json"
     DOCKER_LOG = "docker-log"
