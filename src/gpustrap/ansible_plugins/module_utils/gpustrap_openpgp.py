@@ -135,7 +135,7 @@ def expiry(data: bytes) -> int:
 
 
 def _own_signature(body: bytes, key: str) -> tuple[Any, ...]:
-    """(when it was made, after how many seconds the key expires) of a key's signature on itself; empty for any other."""
+    """(when it was made, after how many seconds the key expires) of a key's own signature; empty for any other."""
     wide = _bytes(body, 0, 1)[0] == 6
     if (not wide and body[0] != 4) or _bytes(body, 1, 1)[0] not in (0x10, 0x11, 0x12, 0x13, 0x1F):
         return ()

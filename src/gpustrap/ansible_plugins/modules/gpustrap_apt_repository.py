@@ -118,14 +118,11 @@ def fetch(module: AnsibleModule, url: str, fingerprints: list[Any]) -> bytes:
         module.fail_json(msg="the key at {0} cannot be had: {1}".format(url, to_native(error)))
     try:
         accepted: bytes = keyring(data, fingerprints)
+        if expired(accepted):
+            since = time.strftime("%Y-%m-%d", time.gmtime(expiry(accepted)))
+            raise BadKeyError("it has been invalid since {0}; its publisher must renew it".format(since))
     except BadKeyError as error:
         module.fail_json(msg="the key at {0} was refused: {1}".format(url, error))
-    if expired(accepted):
-        since = time.strftime("%Y-%m-%d", time.gmtime(expiry(accepted)))
-        text = "the key at {0} was refused: it has been invalid since {1}; its publisher must renew it".format(
-            url, since
-        )
-        module.fail_json(msg=text)
     return accepted
 
 
