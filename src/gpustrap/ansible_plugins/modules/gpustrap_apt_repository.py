@@ -117,13 +117,19 @@ def fetch(module: AnsibleModule, url: str, fingerprints: list[Any]) -> bytes:
     except Exception as error:  # noqa: BLE001 - urllib's, ssl's and socket's errors have no common base
         module.fail_json(msg="the key at {0} cannot be had: {1}".format(url, to_native(error)))
     try:
-        accepted: bytes = keyring(data, fingerprints)
-        if expired(accepted):
-            since = time.strftime("%Y-%m-%d", time.gmtime(expiry(accepted)))
-            raise BadKeyError("it has been invalid since {0}; its publisher must renew it".format(since))
+        return accepted(data, fingerprints)
     except BadKeyError as error:
         module.fail_json(msg="the key at {0} was refused: {1}".format(url, error))
-    return accepted
+        raise
+
+
+def accepted(data: bytes, fingerprints: list[Any]) -> bytes:
+    """The binary keyring, if it is what was pinned and apt will take it."""
+    ring: bytes = keyring(data, fingerprints)
+    if expired(ring):
+        since = time.strftime("%Y-%m-%d", time.gmtime(expiry(ring)))
+        raise BadKeyError("it has been invalid since {0}; its publisher must renew it".format(since))
+    return ring
 
 
 def expired(data: bytes) -> bool:
