@@ -46,6 +46,25 @@ def test_log_that_nobody_named_is_found_under_every_name_of_the_module(tmp_path)
     assert "550.163.01" in found.log
 
 
+# Debian 13's open modules on each kernel of its archive, as built on 2026-12-01; the tree's name is that of Debian's.
+REAL = """DKMS (dkms-3.2.2) make.log for nvidia-current-open/550.163.01 for kernel 6.12.118+deb13-amd64 (x86_64)
+# command: env NV_VERBOSE=1 make -j2 modules KERNEL_UNAME=6.12.118+deb13-amd64
+  gcc-14 -Werror=implicit-function-declaration -Wno-error -c -o /var/lib/dkms/nvidia-current-open/nv-pci.o nv-pci.c
+/var/lib/dkms/nvidia-current-open/550.163.01/build/nvidia/nv-pci.c:237:9: error: too few arguments to function \
+'pci_resize_resource'
+make[4]: *** [Makefile.build:234: /var/lib/dkms/nvidia-current-open/550.163.01/build/nvidia/nv-pci.o] Error 1
+make: *** [Makefile:140: modules] Error 2
+"""
+
+
+def test_log_of_debians_open_modules(tmp_path):
+    put(tmp_path, "/var/lib/dkms/nvidia-current-open/550.163.01/build/make.log", REAL)
+    [found] = dkms.failures(Host(str(tmp_path)), "", "550.163.01")
+    assert found.kernel == "6.12.118+deb13-amd64"
+    assert len(found.errors) == 1
+    assert found.errors[0].endswith("error: too few arguments to function 'pci_resize_resource'")
+
+
 @pytest.mark.parametrize(
     ("text", "kernel", "errors"), [(NEWER, "6.12.117+deb13-amd64", 0), (SANITY, "5.4.2-arch1-1", 1), ("", "", 0)]
 )

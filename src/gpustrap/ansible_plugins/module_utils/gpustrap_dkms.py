@@ -10,7 +10,7 @@ from .gpustrap_node.system import newest_of_flavour
 
 TREE = "/var/lib/dkms"
 MODULES = "/lib/modules"
-NAMES = ("nvidia", "nvidia-current", "nvidia-tesla-*", "nvidia-srv-*")  # what packages call the driver's modules
+NAMES = ("nvidia", "nvidia-current*", "nvidia-tesla-*", "nvidia-srv-*")  # what packages call the driver's modules
 ERROR = re.compile(r"(?:\berror\b|\bfatal error\b|ERROR|\*\*\* \[)", re.IGNORECASE)
 HEAD = re.compile(r"make\.log for \S+ for kernel (\S+)")
 SHOWN = 5
