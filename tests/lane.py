@@ -14,7 +14,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,13 +41,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Tally:
-    """What one step counted, and how long it took in seconds."""
+    """What one step counted, how long it took in seconds, and what it has to say of how it tested."""
 
     name: str
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 LINT = (
@@ -88,7 +89,7 @@ def run(step: Step) -> Tally:
         print(output, flush=True)
     mark = "FAIL" if tally.failed else "ok  "
     print(f"{mark} {step.name}: {tally.passed} passed, {tally.failed} failed, {seconds:.0f} s", flush=True)
-    return Tally(step.name, tally.passed, tally.failed, tally.skipped, seconds)
+    return replace(tally, seconds=seconds)
 
 
 def listen(step: Step, argv: tuple[str, ...]) -> tuple[int, str]:
@@ -119,7 +120,9 @@ def count(step: Step, code: int, junit: Path, seconds: float) -> Tally:
     bad = counts["failures"] + counts["errors"]
     if code not in (0, 1) and not (code == 5 and step.may_be_empty):
         bad = max(bad, 1)
-    return Tally(step.name, max(0, counts["tests"] - bad - counts["skipped"]), bad, counts["skipped"], seconds)
+    said = tuple(f"{p.get('name', '').capitalize()}: {p.get('value')}" for p in suite.iterfind("properties/property"))
+    passed = max(0, counts["tests"] - bad - counts["skipped"])
+    return Tally(step.name, passed, bad, counts["skipped"], seconds, said)
 
 
 def streams(options: argparse.Namespace) -> tuple[list[Step], list[Step]]:
@@ -166,6 +169,8 @@ def finish(done: list[Tally], options: argparse.Namespace) -> int:
     for tally in done:
         counts = f"{tally.passed:5} passed {tally.failed:3} failed {tally.skipped:3} skipped"
         print(f"{tally.name:28}{counts}  {tally.seconds:6.1f} s")
+    for note in dict.fromkeys(note for tally in done for note in tally.notes):
+        print(note)
     if options.no_lab:
         print("Left out (--no-lab): molecule, lab")
     total = [sum(getattr(t, key) for t in done) for key in ("passed", "failed", "skipped")]

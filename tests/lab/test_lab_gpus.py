@@ -15,6 +15,7 @@ import pytest
 
 from gpustrap.commands.enroll import Terms, enroll_nodes
 from gpustrap.errors import GpustrapError
+from gpustrap.lab import images
 from gpustrap.lab.gpus import node as gpu_node
 from gpustrap.lab.gpus.machine import Fault, GpuError, clear, driver, inject, profiles
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
@@ -47,6 +48,18 @@ def gpu_nodes(lab: Lab, node_names: Iterator[str]) -> Iterator[Callable[..., Lab
         lab.remove(name)
 
 
+@pytest.fixture(params=["debian13", "ubuntu2404"])
+def system(request: pytest.FixtureRequest, lab: Lab) -> str:
+    """Ubuntu, too, where its image can be pulled; the report of the lane says whether it could."""
+    try:
+        images.ensure(lab.engine, request.param)
+    except GpustrapError as error:
+        if {problem.code for problem in error.problems} != {"image-not-reachable"}:
+            raise
+        pytest.skip(f"no image of {request.param} could be pulled")
+    return str(request.param)
+
+
 def verb(site: Site, *words: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "gpustrap", *words, "--site", str(site.root), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -61,9 +74,9 @@ def enrolled(site: Site, node: LabNode) -> Site:
 
 
 def test_the_node_sees_its_gpus_and_their_faults(
-    lab: Lab, tmp_path: Path, gpu_nodes: Callable[..., LabNode], make_site: Callable[..., Site]
+    system: str, tmp_path: Path, gpu_nodes: Callable[..., LabNode], make_site: Callable[..., Site]
 ) -> None:
-    node = gpu_nodes("4x-rtx3090:580")
+    node = gpu_nodes("4x-rtx3090:580", system)
     lines = node.exec(QUERY + "pci.bus_id,name", user="ubuntu").stdout.splitlines()
     assert lines == [f"00000000:{bus}:00.0, NVIDIA GeForce RTX 3090" for bus in ("01", "41", "81", "C1")]
     assert node.exec(["python3", "-c", NVML], user="ubuntu").stdout.splitlines()[0] == "0 0 4"
@@ -86,8 +99,8 @@ def test_the_node_sees_its_gpus_and_their_faults(
         gpu_node.change(node, replace(there, driver=driver("590")))
 
 
-def test_a_driver_waits_for_the_reboot(lab: Lab, gpu_nodes: Callable[..., LabNode]) -> None:
-    node = gpu_nodes("1x-rtx3090:580")
+def test_a_driver_waits_for_the_reboot(lab: Lab, system: str, gpu_nodes: Callable[..., LabNode]) -> None:
+    node = gpu_nodes("1x-rtx3090:580", system)
     version = "cat /proc/driver/nvidia/version"
     boot = node.exec("cat /proc/sys/kernel/random/boot_id").stdout
     mounts = node.exec("findmnt -rno TARGET | sort").stdout
