@@ -30,7 +30,8 @@ def under_way(now: datetime, why: str, log: str) -> str:
     return _note(
         f"gpustrap rebooted this machine at {_time(now)}, because {why}. It goes on by itself and has not ended yet.",
         f"Watch it: sudo tail -f {log}",
-        "Should that be empty: systemctl status gpustrap-resume, and gpustrap apply --local does the same.",
+        "If that is empty: systemctl status gpustrap-resume",
+        "By hand instead: gpustrap apply --local",
     )
 
 
