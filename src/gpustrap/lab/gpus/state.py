@@ -143,7 +143,7 @@ def healthy(gpu: Gpu, index: int, driver: Driver | None) -> dict[str, object]:
 
 def _temperatures(row: dict[str, int]) -> dict[str, object]:
     found: dict[str, object] = {"temp": row["idle"]}
-    for key in ("memory", "shutdown", "slowdown", "max", "target"):
+    for key in ("memory", "shutdown", "slowdown", "max", "max_memory", "target"):
         if row.get(key):
             found[f"temp_{key}"] = row[key]
     return found | {key: value for key, value in row.items() if key.startswith("tlimit")}

@@ -52,6 +52,12 @@ def test_links_of_an_h100_are_those_of_the_capture(node, real):
     assert UUID.sub("", ours.rstrip("\n")) == UUID.sub("", theirs.rstrip("\n"))
 
 
+def test_links_of_an_a100_are_those_of_the_capture(node, real):
+    theirs = real.text(real.A100_NVLINK)
+    ours = node.smi(gpus.machine("8x-a100-sxm", gpus.driver("535")), "nvlink", "-s").stdout
+    assert UUID.sub("", ours).split() == UUID.sub("", theirs).split()
+
+
 def test_a_board_without_nvlink_says_what_the_capture_says(node, real):
     _, theirs = real.section(real.TURING_610, "capabilities :: nvlink -s")
     ours = node.smi(gpus.machine("1x-rtx3090", gpus.driver("610")), "nvlink", "-s").stdout

@@ -177,6 +177,62 @@ def test_xml_has_the_devices(mig):
     assert devices[1].findtext("device_attributes/shared/multiprocessor_count") == "32"
 
 
+@root
+def test_capture_of_an_a100_with_the_same_instances(node, real, tmp_path, monkeypatch):
+    theirs = ET.fromstring(real.text("nvidia-smi-xml/a100-sxm4-v12.xml"))
+    monkeypatch.setenv("LAB_GPU_PROC", str(tmp_path))
+    there = gpus.machine("8x-a100-sxm", gpus.driver("535"))
+    assert node.smi(there, "-mig", "1", "-i", "0").returncode == 0
+    there = state.parse(node.state.read_text(encoding="ascii"))
+    done = node.smi(there, "mig", "-i", "0", "-cgi", "15,15,15,15", "-C")
+    assert sorted(made(done)) == [3, 4, 5, 6]
+    there = state.parse(node.state.read_text(encoding="ascii"))
+    ours = ET.fromstring(node.smi(there, "-q", "-x", "-i", "0").stdout)
+
+    def rows(document):
+        used = ("used", "free")
+        return [
+            [(one.tag, (one.text or "").strip()) for one in device.iter() if one.tag not in used]
+            for device in document.findall("gpu/mig_devices/mig_device")
+        ]
+
+    assert rows(ours) == rows(theirs)
+    tags = {one.tag for one in ours.find("gpu")} ^ {one.tag for one in theirs.find("gpu")}
+    assert tags <= {"inforom_bbx_flush", "sparse_operation_mode"}  # came after 535.54, within the branch
+    for path in ("fb_memory_usage/total", "fb_memory_usage/reserved", "bar1_memory_usage/total", "pci/pci_device_id",
+                 "pci/pci_sub_system_id", "temperature/gpu_temp_max_threshold", "gpu_power_readings/max_power_limit",
+                 "remapped_rows", "clocks/mem_clock", "max_clocks/graphics_clock", "product_name"):  # fmt: skip
+        assert ours.findtext(f"gpu/{path}").strip() == theirs.findtext(f"gpu/{path}").strip(), path
+
+
+@root
+def test_mig_of_an_a100_waits_while_it_is_in_use(node, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_GPU_PROC", str(tmp_path))
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/comm").write_text("nv-hostengine\n")
+    (tmp_path / "7/maps").write_text("")
+
+    def mode(there, *words):
+        done = node.smi(there, *words)
+        found = state.parse(node.state.read_text(encoding="ascii"))
+        names = "mig.mode.current,mig.mode.pending"
+        return done, node.smi(found, f"--query-gpu={names}", "--format=csv,noheader", "-i", "0").stdout, found
+
+    done, said, there = mode(gpus.machine("8x-a100-sxm", gpus.driver()), "-mig", "1", "-i", "0")
+    bus = "00000000:07:00.0"
+    assert done.stdout.splitlines()[0] == (
+        f"Warning: MIG mode is in pending enable state for GPU {bus}:In use by another client"
+    )
+    assert done.stdout.splitlines()[1].startswith(f"{bus} is currently being used by one or more other processes")
+    assert (done.returncode, said) == (0, "Disabled, Enabled\n")
+    (tmp_path / "7/comm").write_text("sh\n")
+    done, said, there = mode(there, "-r", "-i", "0")
+    assert said == "Enabled, Enabled\n", "a reset makes it so"
+    # of Hopper it is so at once
+    (tmp_path / "7/comm").write_text("nv-hostengine\n")
+    assert mode(gpus.machine("8x-h100-sxm", gpus.driver()), "-mig", "1", "-i", "0")[1] == "Enabled, Enabled\n"
+
+
 def test_lists_have_the_form_of_the_real_ones(mig):
     """Lines of public logs of H100 80GB HBM3: of branch 590 the table of profiles is wider than it was."""
     lines = mig("mig", "-lgip", "-i", "0").stdout.splitlines()

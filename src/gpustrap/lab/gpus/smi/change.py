@@ -27,6 +27,11 @@ IN_USE = (
     "graphics application such as an X server, or a monitoring application such as another instance of nvidia-smi). "
     "Please first kill all processes using {these} and all compute applications running in the system.\n"
 )
+HELD = (
+    "{} is currently being used by one or more other processes (e.g. CUDA application or a monitoring application such "
+    "as another instance of nvidia-smi). Please first kill all processes using the device and retry the command or "
+    "reboot the system to make MIG mode effective."
+)
 # What a reset ends, and what of the GPU is new after it. A GPU that is lost takes a reboot.
 HEALED = ("xid", "ecc-corrected", "ecc-uncorrected", "ecc-pending", "remap-pending", "retired-pending", "gsp-timeout")
 FRESH = {"recovery": "0", "remap_pending": "0", "retired_pending": "0", "ecc_cor_vol": "0", "ecc_unc_vol": "0"}
@@ -111,6 +116,9 @@ def _mig(gpu: Gpu, value: str) -> list[str]:
     if problem:
         words = "Not Supported" if problem == 3 else WORDS[problem]
         raise RefusedError(f"Unable to {able} MIG Mode for GPU {bus}: {words}", problem)
+    if gpu["architecture"] == "Ampere" and store.clients(gpu):  # it takes a reset; newer ones do without
+        store.put(int(gpu["index"]), {"mig_pending": mode})
+        return [f"Warning: MIG mode is in pending {able} state for GPU {bus}:{WORDS[19]}", HELD.format(bus)]
     store.put(int(gpu["index"]), {"mig": mode, "mig_pending": mode}, ("mig",))
     return [f"{SWITCHED[mode]} MIG Mode for GPU {bus}", *_forgetful(gpu)]
 

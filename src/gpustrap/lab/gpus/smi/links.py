@@ -55,7 +55,7 @@ def _links(machine: Machine, gpu: Gpu) -> list[str]:
         return [head, "Nvlink queries are not supported for Devices in MIG mode"] if newer else []
     if "nvlinks" not in gpu:
         return [head, "NVML: Unable to retrieve Nvlink information as all links are inActive"] if newer else []
-    speed = "{:.3f} GB/s".format(int(gpu["nvlink_mbps"]) / 1000)
+    speed = "{:.5g} GB/s".format(int(gpu["nvlink_mbps"]) / 1000)
     down = _down(gpu)
     return [head, *(f"\t Link {at}: {'<inactive>' if at in down else speed}" for at in range(int(gpu["nvlinks"])))]
 
