@@ -49,6 +49,9 @@ EXAMPLES: Mapping[str, object] = {
     "package_manager.locks.path": "/var/lib/dpkg/lock",
     "package_manager.locks.pid": 1234,
     "installs.what": "docker",
+    "boot.kernels.release": "6.8.0-60-generic",
+    "boot.libraries.version": "580.95.05",
+    "boot.libraries.path": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05",
 }
 
 
