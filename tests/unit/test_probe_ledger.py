@@ -336,5 +336,5 @@ def test_without_rights_the_ledger_is_unknown(tree: Path, monkeypatch) -> None:
     def denied(host: Host, path: str) -> str:
         raise NodeError("ledger-unreadable", f"{path}: Permission denied")
 
-    monkeypatch.setattr(ledger, "_trusted", denied)
+    monkeypatch.setattr(ledger, "trusted", denied)
     assert "Permission denied" in ask(tree, "drift")["data"]["unknown"]
