@@ -7,9 +7,11 @@ from typing import Any, List, Sequence
 
 from . import gpustrap_apt as apt
 from .gpustrap_node import dpkg
+from .gpustrap_node.driver_set import is_driver
 from .gpustrap_node.host import Host
 
 PYTHON_APT = "python3-apt"
+KERNELS = ("linux-headers-", "linux-image-")
 
 
 def ensure(
@@ -68,9 +70,18 @@ def repair(runner: apt.Runner, host: Host, lock_timeout: int, check_mode: bool) 
     broken = apt.check(runner)
     if broken:
         repaired.append(mend_dependencies(runner, host, broken, lock_timeout, check_mode))
-    elif unfinished:
+    elif unfinished and not _is_the_drivers(host):
         raise apt.AptError("dpkg was interrupted and 'dpkg --configure -a' cannot finish it", apt.tail(unfinished))
     return repaired
+
+
+def _is_the_drivers(host: Host) -> bool:
+    """Whether all that is left are parts of NVIDIA's driver: a module that does not build is its role's to mend.
+
+    Headers and images of a kernel run DKMS when they are configured, and are left with it.
+    """
+    left = apt.half_installed(apt.installed_packages(host))
+    return any(map(is_driver, left)) and all(is_driver(name) or name.startswith(KERNELS) for name in left)
 
 
 def mend_dependencies(runner: apt.Runner, host: Host, broken: str, lock_timeout: int, check_mode: bool) -> str:

@@ -66,7 +66,8 @@ class Driver:
         if not self.check_mode:
             apt.wait_for_locks(self.runner, asked.lock_timeout, partial(apt.held_lock, host))
         self.done += mend(self.runner, host, self.check_mode)
-        self._write(files.PREFERENCES, files.preferences(asked.wanted, asked.pin, self.held))
+        # Until they are released, what an earlier lock held is remembered.
+        self._write(files.PREFERENCES, self._preferences([*self.held, *self.held_before]))
         self._write(files.UPGRADES, files.upgrades(self.metapackages))
         with self._pins() as pins:
             todo, follows = self._look(pins)
@@ -150,20 +151,31 @@ class Driver:
     def _simulated(self, todo: plan.Step, pins: Sequence[str]) -> plan.Step:
         """The transaction that works, and replaces nothing but the driver's own parts.
 
-        Parts that are there move along to the same version; where that is impossible, apt decides what becomes of them.
+        Most parts that are there move along because packages depend on them. The others are asked for by name; where
+        that is impossible, apt decides what becomes of them.
         """
-        for along in (True, False) if todo.along else (True,):
-            code, output = self.runner.run(["apt-get", "-s", *self._words(todo, pins, along=along)], apt.ASK_SECONDS)
-            if code == 0:
-                plan.refuse_more(output, self.asked.wanted, [*self._ours(), *self.metapackages])
-                return todo if along else todo._replace(along=[])
-        raise apt.AptError("apt cannot install %s" % ", ".join(todo.install), apt.tail(output))
+        output = self._simulate(todo._replace(along=[]), pins)
+        moved = {name for names in apt.parse_simulation(output) for name in names}
+        left = todo._replace(along=[word for word in todo.along if word.partition("=")[0] not in moved])
+        if left.along:
+            try:
+                output = self._simulate(left, pins)
+            except apt.AptError:
+                left = todo._replace(along=[])
+        plan.refuse_more(output, self.asked.wanted, [*self._ours(), *self.metapackages])
+        return left
 
-    def _words(self, todo: plan.Step, pins: Sequence[str], *, along: bool = True) -> list[str]:
+    def _simulate(self, todo: plan.Step, pins: Sequence[str]) -> str:
+        code, output = self.runner.run(["apt-get", "-s", *self._words(todo, pins)], apt.ASK_SECONDS)
+        if code:
+            raise apt.AptError("apt cannot install %s" % ", ".join(todo.words()), apt.tail(output))
+        return output
+
+    def _words(self, todo: plan.Step, pins: Sequence[str]) -> list[str]:
         return [
             *("-q", "-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
             *("-o", "DPkg::Lock::Timeout=%d" % self.asked.lock_timeout, *apt.APT_OPTIONS, *pins),
-            *("install", "--", *todo.words(along)),
+            *("install", "--", *todo.words()),
         ]
 
     def _ours(self) -> list[str]:
@@ -178,9 +190,12 @@ class Driver:
         self.done += ["remove %s, which %s" % (name, self.asked.wanted.in_the_way(name)) for name in todo.remove]
         if self.check_mode:
             return
+        names = [word.partition("=")[0] for word in todo.along]
+        automatic = [name for name in names if self._is_automatic(name)]
         code, output = self.runner.run(["apt-get", *self._words(todo, pins)])
         if code:
             raise diagnosed(self.runner, self.host, self.asked.wanted, output)
+        self._mark("auto", automatic)  # who is asked for by name is automatic no more
 
     def _modules(self) -> None:
         """Every kernel that may boot has the module; a build that did not take place is made up for."""
@@ -205,15 +220,24 @@ class Driver:
         for verb, names in (("hold", hold), ("unhold", release), ("manual", automatic)):
             if names:
                 self.done.append("apt-mark %s %s" % (verb, " ".join(names)))
-            if names and not self.check_mode:
-                code, output = self.runner.run(["apt-mark", verb, "--", *names])
-                if code:
-                    raise apt.AptError("apt-mark %s %s failed" % (verb, " ".join(names)), apt.tail(output))
+                self._mark(verb, names)
+        if not self.check_mode:
+            self._write(files.PREFERENCES, self._preferences(self.held))
+
+    def _mark(self, verb: str, names: Sequence[str]) -> None:
+        if not names or self.check_mode:
+            return
+        code, output = self.runner.run(["apt-mark", verb, "--", *names])
+        if code:
+            raise apt.AptError("apt-mark %s %s failed" % (verb, " ".join(names)), apt.tail(output))
 
     def _is_automatic(self, name: str) -> bool:
         """Whether apt's autoremove might take it away one day."""
         states = self.host.read("/var/lib/apt/extended_states") or ""
         return bool(re.search(r"^Package: %s\n(?:\S.*\n)*?Auto-Installed: 1$" % re.escape(name), states, re.MULTILINE))
+
+    def _preferences(self, held: Sequence[str]) -> str:
+        return files.preferences(self.asked.wanted, self.asked.pin, sorted(set(held)))
 
     # --- files -------------------------------------------------------------------------------------------------
 
@@ -232,9 +256,8 @@ class Driver:
         if not self.check_mode:
             yield []
             return
-        asked = self.asked
         with tempfile.NamedTemporaryFile("w", prefix="gpustrap-", encoding="utf-8") as scratch:
-            scratch.write(files.preferences(asked.wanted, asked.pin, self.held) + "\n" + (self.host.read(MAIN) or ""))
+            scratch.write(self._preferences(self.held) + "\n" + (self.host.read(MAIN) or ""))
             scratch.flush()
             yield ["-o", "Dir::Etc::Preferences=" + scratch.name]
 

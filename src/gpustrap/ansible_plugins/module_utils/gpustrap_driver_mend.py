@@ -54,19 +54,22 @@ def remove_broken(runner: apt.Runner, host: Host) -> list[str]:
     runner.run(argv)
     runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
     after = apt.installed_packages(host)
-    return [n for n, p in before.items() if ":" not in n and p.present and not (n in after and after[n].present)]
+    return [
+        n for n, p in sorted(before.items()) if ":" not in n and p.present and not (n in after and after[n].present)
+    ]
 
 
 def diagnosed(runner: apt.Runner, host: Host, wanted: Wanted, output: str) -> apt.AptError:
     """Why installing the driver failed, after dpkg was left as healthy as it can be."""
-    builds = dkms.failures(host, output, upstream(wanted.version))
+    version = upstream(wanted.version)
+    builds = dkms.failures(host, output, version)
     if not builds:  # one that failed would only be built, and fail, again
         runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
     removed = remove_broken(runner, host)
     left = apt.half_installed(apt.installed_packages(host))
-    said = ["the driver %s could not be installed" % wanted.version]
+    said = ["the driver %s could not be installed" % version]
     for build in builds:
-        said = ["the module of driver %s does not build %s:" % (wanted.version, build.words)]
+        said = ["the module of driver %s does not build %s:" % (version, build.words)]
         said += ["  " + line for line in build.errors]
     if removed:
         said.append("removed, so that apt works: " + ", ".join(removed))

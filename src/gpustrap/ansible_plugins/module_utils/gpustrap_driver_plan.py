@@ -35,9 +35,9 @@ class Step(NamedTuple):
         """Whether there is nothing to do."""
         return not (self.install or self.remove or self.along)
 
-    def words(self, along: bool = True) -> list[str]:
+    def words(self) -> list[str]:
         """For apt-get install."""
-        return [*self.install, *(self.along if along else []), *(name + "-" for name in self.remove)]
+        return [*self.install, *self.along, *(name + "-" for name in self.remove)]
 
 
 def installed_driver(known: Known) -> dict[str, Package]:

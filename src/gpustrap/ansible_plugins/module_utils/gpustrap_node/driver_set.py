@@ -19,7 +19,7 @@ PINNING = re.compile(r"nvidia-driver-pinning(-|\Z)")
 
 # apt's own patterns for the same packages; the form of a driver's version tells what else has nvidia in its name.
 GLOBS = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libnvsdm* libxnvctrl* nvlink5*"
-ANY_DRIVER_VERSION = "[0-9][0-9][0-9].*"
+ANY_DRIVER_VERSION = "/^[0-9][0-9][0-9][.]/"  # a pattern that ends with * is only compared as a prefix
 
 
 def is_driver(name: str) -> bool:
