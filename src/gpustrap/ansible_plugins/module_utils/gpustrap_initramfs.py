@@ -67,7 +67,7 @@ def contents(listing: str, conf: str, blacklist: Iterable[str]) -> Contents:
     return Contents(
         blacklist=bool(re.search(r"(^|[\s/])%s$" % re.escape(conf.lstrip("/")), listing, re.MULTILINE)),
         conflicting=bool(modules & {plain(name) for name in blacklist}),
-        ours=any(name == "nvidia" or name.startswith("nvidia_current") for name in modules),
+        ours=any(name == "nvidia" or name.startswith(("nvidia_current", "nvidia_tesla")) for name in modules),
     )
 
 
