@@ -1,0 +1,100 @@
+"""Failure mode debian-components: switched on in whichever format is live, and what is somebody's stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustrap.ansible_plugins.module_utils.gpustrap_apt_components import with_components
+
+WANTED = ["contrib", "non-free", "non-free-firmware"]
+SUITES = ["bookworm", "stable"]
+DEB822 = """# mine
+Types: deb deb-src
+URIs: http://deb.debian.org/debian
+Suites: bookworm bookworm-updates
+Components: main non-free-firmware
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: https://mirror.example/x
+Suites: bookworm-security
+components: main
+ contrib
+
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: bookworm
+Components: main
+Enabled: no
+
+Types: deb
+URIs: https://download.docker.com/linux/debian
+Suites: bookworm
+Components: stable
+"""
+ONE_LINE = """deb http://deb.debian.org/debian bookworm main # mine
+deb [arch=amd64] http://deb.debian.org/debian/ bookworm-updates main contrib
+# deb http://deb.debian.org/debian bookworm main
+deb-src http://deb.debian.org/debian bookworm main
+deb https://download.docker.com/linux/debian bookworm stable
+deb http://mirror/nvidia ./
+deb http://deb.debian.org/debian bookworm-backports main
+"""
+
+
+def test_deb822():
+    after = with_components(DEB822, True, WANTED, SUITES)
+    assert "Components: main non-free-firmware contrib non-free\n" in after
+    assert "components: main\n contrib non-free non-free-firmware\n" in after
+    assert after.count("non-free-firmware") == 2
+    assert "Components: main\nEnabled: no" in after
+    assert "Components: stable\n" in after
+
+
+def test_one_line():
+    lines = with_components(ONE_LINE, False, WANTED, SUITES).splitlines()
+    assert lines[0] == "deb http://deb.debian.org/debian bookworm main contrib non-free non-free-firmware # mine"
+    assert lines[1].endswith("main contrib non-free non-free-firmware")
+    assert lines[2:] == ONE_LINE.splitlines()[2:]
+
+
+@pytest.mark.parametrize(("text", "deb822"), [(DEB822, True), (ONE_LINE, False)])
+def test_second_time_changes_nothing(text, deb822):
+    once = with_components(text, deb822, WANTED, SUITES)
+    assert with_components(once, deb822, WANTED, SUITES) == once
+
+
+@pytest.fixture
+def module(run, tools, tmp_path, monkeypatch):
+    """The module over a directory of its own, with what apt-get answers."""
+    (tmp_path / "sources.list.d").mkdir()
+
+    def call(apt_get="exit 0", check=False):
+        tools(**{"apt-get": apt_get})
+        release = {"VERSION_CODENAME": "bookworm"}
+        patch = {"APT": str(tmp_path), "parse_os_release": lambda _text: release}
+        return run("gpustrap_apt_components", check=check, patch=patch, components=WANTED)
+
+    return call
+
+
+def test_written_once_with_a_backup(module, tmp_path):
+    path = tmp_path / "sources.list.d/debian.sources"
+    path.write_text(DEB822)
+    assert module(check=True)["changed"]
+    assert path.read_text() == DEB822
+    assert module()["written"] == [str(path)]
+    assert any(other.read_text() == DEB822 for other in path.parent.iterdir() if other != path)
+    assert module()["changed"] is False
+
+
+def test_mirror_without_the_component_leaves_the_files_as_they_were(module, tmp_path):
+    (tmp_path / "sources.list").write_text(ONE_LINE)
+    failed = module("echo 'E: Failed to fetch 404'; exit 100")
+    assert "its files are as they were" in failed["msg"]
+    assert (tmp_path / "sources.list").read_text() == ONE_LINE
+
+
+def test_no_archive_at_all(module, tmp_path):
+    (tmp_path / "sources.list").write_text("deb http://mirror/nvidia ./\n")
+    assert "no live entry of bookworm's own archive" in module()["msg"]
