@@ -10,7 +10,6 @@ import io
 import os
 import subprocess
 import tarfile
-import tempfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -158,9 +157,9 @@ def ensure(engine: Engine, os_name: str, *, bare: bool = False, progress: Progre
 
 def _debian(engine: Engine, wanted: Recipe, progress: Progress) -> None:
     progress(Step("", f"building the image of {wanted.os}; takes about a minute, only the first time"))
-    with tempfile.TemporaryDirectory(prefix="gpustrap-image-") as directory:
-        place = Path(directory)
-        place.chmod(0o755)  # apt's own user reads the sources
+    with state.scratch() as place:
+        for directory in (place, place.parent):
+            directory.chmod(0o755)  # apt's own user reads the sources
         (place / "overlay.tar").write_bytes(wanted.overlay)
         (place / "provision.sh").write_text(file_text("provision.sh"), encoding="utf-8")
         sources = place / "debian.sources"

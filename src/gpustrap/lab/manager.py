@@ -365,6 +365,7 @@ class Lab:
             for bridge in self.engine.list("network", self._label):
                 self.engine.run("network", "rm", "--force", bridge["name"])
             state.remove(self.name)
+        state.sweep()
         return tuple(names)
 
 

@@ -8,10 +8,12 @@ import os
 import pwd
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 DIRECTORY_VARIABLE = "GPUSTRAP_LAB_DIR"
+SCRATCH = "gpustrap-lab-"
 
 
 def owner() -> pwd.struct_passwd:
@@ -83,6 +85,27 @@ def lock(name: str) -> Iterator[None]:
         hand_over(path)
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for the moment, and no trace of it afterwards: where the process is killed, `sweep` takes it.
+
+    It lies in the system's own place for such, because sockets of gpg want a short path.
+    """
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as directory, (Path(directory) / ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        place = Path(directory) / "d"
+        place.mkdir(mode=0o700)
+        yield place
+
+
+def sweep() -> None:
+    """Remove the scratch directories of processes that were killed."""
+    for lock_file in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*/.lock"):
+        with contextlib.suppress(OSError), lock_file.open("r+") as handle:  # another user's, or just gone
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock_file.parent, ignore_errors=True)
 
 
 def remove(lab: str) -> None:

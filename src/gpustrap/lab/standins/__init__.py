@@ -125,9 +125,9 @@ def _cached(name: str, progress: Progress) -> Path:
     target = place / f"{name}-{_recipe(name)}"
     if not target.exists():
         progress(Step("", f"making the stand-in for {name} (simulated); only the first time"))
-        for old in place.glob(f"{name}-*"):
+        for old in (*place.glob(f"{name}-*"), *place.glob(f".new-{name}-*")):  # the latter of one that was killed
             shutil.rmtree(old)
-        scratch = Path(mkdtemp(prefix=".new-", dir=place))
+        scratch = Path(mkdtemp(prefix=f".new-{name}-", dir=place))
         try:
             PIECES[name](scratch, progress)
             scratch.chmod(0o755)

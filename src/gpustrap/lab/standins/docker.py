@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gpustrap.lab import apt_host
+from gpustrap.lab import apt_host, state
 from gpustrap.lab.standins.apt_repository import KEY_USER, indexes, release, signing_key, stanza
 from gpustrap.lab.standins.parts import FILES, call, fill, lines, refusal, vendor, write
 from gpustrap.model.progress import Progress, Step
@@ -42,8 +42,7 @@ def build(directory: Path, progress: Progress) -> None:
     if archive is None:
         raise refusal("no Debian archive is configured here, from which docker could be repackaged", remedy=APT_REMEDY)
     architecture = call("dpkg", "--print-architecture").decode().strip()
-    with TemporaryDirectory(prefix="gpustrap-standins-") as scratch, ThreadPoolExecutor() as pool:
-        place = Path(scratch)
+    with state.scratch() as place, ThreadPoolExecutor() as pool:
 
         def fetch(release: str) -> None:
             progress(Step("", f"downloading the docker of {release}, to be repackaged"))

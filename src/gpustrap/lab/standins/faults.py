@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import get_args
 
+from gpustrap.lab import state
 from gpustrap.lab.standins import nvidia_keys as keys
 from gpustrap.lab.standins.apt_repository import Key
 from gpustrap.lab.standins.nvidia import INDEX, INDEX_FILES, kept_key, write_indexes
@@ -100,9 +101,9 @@ def apply(sound: Path, served: Path, repositories: Sequence[Repository], faults:
     for name in (*(name for name in faults.wrong_sums if name != INDEX), *faults.vanished):
         if name not in there:
             raise refusal(f"no such package in {', '.join(read)}: {name}", code="standins-no-such-fault")
-    with TemporaryDirectory(prefix="gpustrap-standins-") as scratch:
+    with state.scratch() as scratch:
         for one in repositories:
-            with keys.kept(kept_key(sound, one), Path(scratch) / one.name, faults.key) as key:
+            with keys.kept(kept_key(sound, one), scratch / one.name, faults.key) as key:
                 _replace(sound, served, one, _Made(read[one.name], key, faults))
 
 

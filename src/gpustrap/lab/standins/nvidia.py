@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from gpustrap.lab import state
 from gpustrap.lab.standins import nvidia_keys as keys
 from gpustrap.lab.standins import nvidia_rpm
 from gpustrap.lab.standins.apt_repository import Key, indexes, release, stanza
@@ -38,16 +38,16 @@ def build(directory: Path, progress: Progress, only: Callable[[Repository], bool
     wanted = [one for one in all_repositories().values() if only(one)]
     rows = {row["name"]: row for row in base()["keys"]}
     names = sorted({one.key for one in wanted})
-    with TemporaryDirectory(prefix="gpustrap-standins-") as scratch, ExitStack() as stack:
+    with state.scratch() as scratch, ExitStack() as stack:
 
         def make(name: str) -> str:
             sha1 = bool(rows[name].get("sha1"))
-            return keys.make(_kept(directory, name), Path(scratch) / f"made-{name}", sha1=sha1)
+            return keys.make(_kept(directory, name), scratch / f"made-{name}", sha1=sha1)
 
         with ThreadPoolExecutor() as pool:  # an RSA key takes some seconds
             made = dict(zip(names, pool.map(make, names), strict=True))
         for name in names:
-            key = stack.enter_context(keys.kept(_kept(directory, name), Path(scratch) / name))
+            key = stack.enter_context(keys.kept(_kept(directory, name), scratch / name))
             keyring = call(*key.gpg, "--export", key.fingerprint)
             for one in (one for one in wanted if one.key == name):
                 _repository(directory, one, key, keyring)
