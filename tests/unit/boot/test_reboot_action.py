@@ -124,8 +124,9 @@ def test_where_the_driver_runs_nothing_is_done(healthy: Any, step: Any) -> None:
     assert node.begun == []
 
 
-def test_without_leave_it_says_what_is_needed_and_ends_well(node: Node, step: Any) -> None:
+def test_without_leave_it_says_what_is_needed_and_ends_well(node: Node, step: Any, capsys: Any) -> None:
     result = step(node)
+    assert "driver 580.95.05 is loaded" in " ".join(capsys.readouterr().err.split())  # plain Ansible's user sees it
     assert told(result) == ("reboot-needed", "driver-reboot")
     assert result["boot"]["remedy"] == "gpustrap apply --reboot n1"
     assert (result["changed"], result["driver_loaded"], result.get("failed")) == (False, False, None)

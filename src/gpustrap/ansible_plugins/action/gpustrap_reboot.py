@@ -103,6 +103,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         told: dict[str, Any] = {"changed": changed, "boot": boot, "driver_loaded": decision.loaded}
         if self._task.check_mode and state in {"reboot-needed", "useless", "person"}:
             told["msg"] = f"would follow: {decision.reason}"
+        elif state in {"reboot-needed", "person", "next-boot"}:  # gpustrap reports it; plain Ansible has only this
+            self._display.warning(f"{self._node}: {decision.reason}. Next: {boot['remedy']}")
         elif state == "useless":
             told |= {"failed": True, "msg": "\n".join(p for p in (decision.reason, decision.evidence) if p)}
         return told
