@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,10 @@ from gpustrap.model.site import Site
 
 PREFIX = "test-"
 HERE = Path(__file__).parent
+# What the kernel, the engine's NAT and bridges, or time itself move.
+VOLATILE = ("net.", "fs.dentry-", "fs.inode-", "fs.file-nr", "fs.quota", "kernel.random.", "kernel.ns_last_pid")
+VOLATILE += ("kernel.pty.nr", "fs.aio-nr", "kernel.sched_domain", "vm.stat_refresh", "fs.mqueue")
+SETTINGS = "uuid,persistence_mode,power.limit,mig.mode.current,ecc.mode.pending"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -113,3 +119,45 @@ def make_site() -> Callable[..., Site]:
         return site
 
     return make
+
+
+@pytest.fixture(scope="session")
+def this_machine() -> Callable[[], dict[str, Any]]:
+    """What a lab must leave as it is: kernel settings, modules, the engine's configuration, GPUs and their driver."""
+
+    def look() -> dict[str, Any]:
+        files = (Path("/etc/containers/containers.conf"), *Path("/proc/driver").glob("nvidia/*"))
+        return {
+            "sysctls": _sysctls(),
+            "modules": sorted(path.name for path in Path("/sys/module").iterdir()),
+            "files": {str(path): path.read_bytes() for path in files if path.is_file()},
+            "drivers": {str(path): path.resolve().name for path in Path("/sys/bus/pci/devices").glob("*/driver")},
+            "devices": {
+                str(path): (path.stat().st_mode, path.stat().st_rdev)
+                for path in (*Path("/dev").glob("nvidia*"), Path("/dev/kmsg"))
+                if path.exists()
+            },
+            "gpu settings": _settings(),
+        }
+
+    return look
+
+
+def _sysctls() -> dict[str, str]:
+    found = {}
+    for path in sorted(Path("/proc/sys").rglob("*")):
+        name = str(path.relative_to("/proc/sys")).replace("/", ".")
+        if path.is_file() and not name.startswith(VOLATILE):
+            try:
+                found[name] = path.read_text()
+            except (OSError, UnicodeDecodeError):
+                continue
+    return found
+
+
+def _settings() -> str:
+    """Of this machine's own GPUs, where it has any."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    command = ["nvidia-smi", f"--query-gpu={SETTINGS}", "--format=csv"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -19,31 +20,6 @@ from gpustrap.lab.manager import Lab, LabNode, NodeSpec, all_statuses
 from gpustrap.model.site import Site
 
 MakeNode = Callable[..., LabNode]
-
-# What the kernel, the engine's NAT and bridges, or time itself move.
-VOLATILE = ("net.", "fs.dentry-", "fs.inode-", "fs.file-nr", "fs.quota", "kernel.random.", "kernel.ns_last_pid")
-VOLATILE += ("kernel.pty.nr", "fs.aio-nr", "kernel.sched_domain", "vm.stat_refresh", "fs.mqueue")
-
-
-def sysctls() -> dict[str, str]:
-    found = {}
-    for path in sorted(Path("/proc/sys").rglob("*")):
-        name = str(path.relative_to("/proc/sys")).replace("/", ".")
-        if path.is_file() and not name.startswith(VOLATILE):
-            try:
-                found[name] = path.read_text()
-            except (OSError, UnicodeDecodeError):
-                continue
-    return found
-
-
-def host() -> dict[str, object]:
-    modules = Path("/proc/modules")
-    return {
-        "sysctls": sysctls(),
-        "modules": sorted(line.split()[0] for line in modules.read_text().splitlines()) if modules.exists() else [],
-        "containers.conf": {p: Path(p).read_bytes() for p in ("/etc/containers/containers.conf",) if Path(p).exists()},
-    }
 
 
 def login(node: LabNode, user: str, password: str) -> paramiko.SSHClient:
@@ -116,8 +92,8 @@ def test_a_snapshot_is_a_new_machine_with_the_same_files(lab: Lab, make_node: Ma
     assert copy.exec("cat /etc/machine-id").stdout != node.exec("cat /etc/machine-id").stdout
 
 
-def test_this_machine_stays_as_it_is(make_node: MakeNode) -> None:
-    before, clock = host(), time.time() - time.monotonic()
+def test_this_machine_stays_as_it_is(make_node: MakeNode, this_machine: Callable[[], dict[str, Any]]) -> None:
+    before, clock = this_machine(), time.time() - time.monotonic()
     node = make_node("debian13")
     attempts = {
         "a kernel setting": "sysctl -w kernel.panic=77",
@@ -132,7 +108,7 @@ def test_this_machine_stays_as_it_is(make_node: MakeNode) -> None:
     done = {what: node.exec(command).returncode for what, command in attempts.items()}
     assert all(done.values()), f"succeeded: {[what for what, code in done.items() if code == 0]}"
     assert node.exec("sysctl -w net.ipv4.conf.all.forwarding=1").returncode == 0, "its own network is its own"
-    assert host() == before
+    assert this_machine() == before
     assert abs(time.time() - time.monotonic() - clock) < 2
 
 

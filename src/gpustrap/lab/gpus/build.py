@@ -20,7 +20,7 @@ BOOT_MODULES = ("boot", "faults", "kernel_log", "links", "machine", "state", "sy
 DATA = ("boards", "drivers", "mig", "profiles")
 LOG = "import sys\n\nfrom gpustrap.lab.gpus.klog import write\n\nwrite(sys.stdin)\n"
 LIBRARY = "libnvidia-ml.so.1"
-SOURCES = ("nvml.c", "nvml_health.c", "nvml_links.c", "nvml_mig.c", "nvml_set.c")
+SOURCES = ("nvml.c", "nvml_device.c", "nvml_health.c", "nvml_links.c", "nvml_mig.c", "nvml_set.c")
 FLAGS = ("-std=gnu11", "-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 # What nvidia-smi itself links to, and nvidia-ml-py no longer calls.
 OLD_NAMES = (

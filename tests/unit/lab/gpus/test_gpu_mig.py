@@ -94,12 +94,15 @@ def test_what_does_not_fit_is_refused_and_the_rest_stays(mig):
 @root
 def test_nothing_to_tell_is_told_as_real_ones_do(mig):
     assert (mig("mig", "-lgi").returncode, mig("mig", "-lgi").stdout) == (6, "No GPU instances found: Not Found\n")
-    assert mig("mig", "-lci").stdout == "No compute instances found: Not Found\n"
+    assert mig("mig", "-lci").stdout == "No GPU instances found: Not Found\n"
     assert (mig("mig", "-i", "1", "-lgi").returncode, mig("mig", "-i", "1", "-lgi").stdout) == (
         0,
         "No MIG-enabled devices found.\n",
     )
     assert "  No MIG devices found" in mig("-i", "0").stdout
+    mig("mig", "-cgi", "19")
+    for command in ("-lci", "-dci"):
+        assert mig("mig", command).stdout == "No compute instances found: Not Found\n"
 
 
 def test_a_board_without_mig(node):

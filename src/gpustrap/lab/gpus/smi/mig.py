@@ -117,7 +117,8 @@ def run(machine: Machine, words: list[str]) -> str:
     work = {"-cci": _create_compute, "-dci": _destroy_compute, "-dgi": _destroy}[command]
     lines = [line for gpu in gpus for line in work(gpu, only)]
     if not lines:
-        what = "GPU" if command != "-dci" or only else "compute"
+        some = any(instances(gpu) for gpu in gpus)
+        what = "compute" if command == "-dci" and some and not only else "GPU"
         raise SmiError(6, f"No {what} instances found: {WORDS[6]}")
     return "\n".join(lines)
 
@@ -207,7 +208,8 @@ def _listed_compute(gpus: list[Gpu], _: int) -> str:
     ]
     found = [(gpu, one) for gpu in gpus for one in _by_profile(gpu) if one.compute]
     if not found:
-        raise SmiError(6, f"No compute instances found: {WORDS[6]}")
+        what = "compute" if any(instances(gpu) for gpu in gpus) else "GPU"
+        raise SmiError(6, f"No {what} instances found: {WORDS[6]}")
     for gpu, one in found:
         name = f"MIG {one.profile.name}".ljust(18)
         row = f"|{gpu['index']:>4}{one.id:>7}       {name}{one.profile.compute:>4}{0:>10}{0:>11}:{one.size}     |"
