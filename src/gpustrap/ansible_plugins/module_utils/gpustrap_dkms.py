@@ -11,7 +11,7 @@ from .gpustrap_node.system import newest_of_flavour
 TREE = "/var/lib/dkms"
 MODULES = "/lib/modules"
 NAMES = ("nvidia", "nvidia-current*", "nvidia-tesla-*", "nvidia-srv-*")  # what packages call the driver's modules
-ERROR = re.compile(r"(?:\berror\b|\bfatal error\b|ERROR|\*\*\* \[)", re.IGNORECASE)
+ERROR = re.compile(r"(?:\berror\b|\bfatal error\b|ERROR|\bnot found\b|No such file|\*\*\* \[)", re.IGNORECASE)
 HEAD = re.compile(r"make\.log for \S+ for kernel (\S+)")
 SHOWN = 5
 
