@@ -18,6 +18,7 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
 from gpustrap.model.node import Endpoint, Node, Secrets
 from gpustrap.model.request import Request
+from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.report.plan_text import render
 from gpustrap.resolve.plan import COMPONENTS
@@ -222,9 +223,9 @@ def test_what_no_role_installs_is_pending_and_its_choices_say_so(world: World) -
     world.answers["n1"] = world.facts(pci=[gpu], secure_boot={"enabled": False, "source": "efivar"})
     entry = world.plan("n1").nodes["n1"]
     pending = {choice.item: choice.pending for choice in entry.choices}
-    assert (pending["driver"], pending["docker"], pending["os"]) == (True, False, False)
-    assert set(entry.roles) == {"ubuntu_server", "docker", "conda"}
-    assert "nvidia_driver" in entry.pending
+    assert (pending["torch"], pending["driver"], pending["os"]) == (True, False, False)
+    assert set(entry.roles) == set(ROLES) - {"nvidia_fabric_manager"}
+    assert set(entry.pending) == set(PENDING_ROLES)
 
 
 @pytest.mark.parametrize(

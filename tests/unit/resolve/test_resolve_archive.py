@@ -30,7 +30,7 @@ def driver(facts: Facts, keep: NodeLock | None = None, *, offline: bool = False)
     request = Request(conda=False)
     plan = plan_node("n1", facts, request, load_catalog(), keep=keep, offline=offline)
     assert plan.lock, plan.problems
-    return plan.lock.pending["nvidia_driver"], plan.lock
+    return plan.lock.roles["nvidia_driver"], plan.lock
 
 
 def test_what_apt_does_not_know_is_passed_over() -> None:

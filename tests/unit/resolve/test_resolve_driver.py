@@ -45,7 +45,7 @@ def planned(node: Facts, keep: NodeLock | None = None, upgrade: tuple[str, ...] 
 
 
 def driver(lock: NodeLock) -> dict[str, Any]:
-    return lock.pending["nvidia_driver"]
+    return lock.roles["nvidia_driver"]
 
 
 def server(version: str) -> dict[str, str]:
