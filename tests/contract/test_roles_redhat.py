@@ -84,3 +84,11 @@ def test_fabric_manager(planned, check):
     said = check(role, planned[role])
     assert "would follow: install" in said
     assert f"nvidia-fabricmanager-{version}" in said
+
+
+def test_cuda_toolkit(planned, check):
+    role = "cuda_toolkit"
+    said = check(role, planned[role])
+    first = planned[role][f"{role}_packages"][0]
+    assert f"would follow: install {first['name']}-{first['version']} lib" in said
+    assert "gpustrap_cuda_packages" not in said, "apt's part is left out"
