@@ -107,7 +107,7 @@ def _driver(facts: Facts) -> Iterator[Finding]:
     """By the same decision that apply rests on."""
     decision = decide_driver(facts)
     if decision.need is not Need.NONE and facts.boot.kernels:
-        yield Finding(f"NVIDIA driver: {decision.reason}", decision.next_step())
+        yield Finding(f"NVIDIA: {decision.reason}", decision.next_step())
 
 
 def _installs(facts: Facts) -> Iterator[Finding]:

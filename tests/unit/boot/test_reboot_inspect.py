@@ -13,7 +13,7 @@ NEW = "6.12.48+deb13-amd64"
 
 
 def found(tree):
-    return [(f.message, f.remedy) for f in attention(tree.facts()) if "driver" in f.message]
+    return [(f.message, f.remedy) for f in attention(tree.facts()) if f.message.startswith("NVIDIA: ")]
 
 
 def card(tree):
@@ -31,7 +31,7 @@ def test_a_driver_that_runs_is_shown_with_its_parts(healthy):
 def test_driver_lib_mismatch_is_told_with_the_command(healthy):
     healthy.loaded("580.95.05")
     assert found(healthy) == [
-        ("NVIDIA driver: driver 580.95.05 is loaded, 595.91.07 is installed", "gpustrap apply --reboot")
+        ("NVIDIA: driver 580.95.05 is loaded, 595.91.07 is installed", "gpustrap apply --reboot")
     ]
 
 
