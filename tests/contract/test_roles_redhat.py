@@ -49,6 +49,10 @@ def check(tmp_path):
     head, tail = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n", b"\n-----END PGP PUBLIC KEY BLOCK-----\n"
     (tmp_path / "gpgkey").write_bytes(head + base64.b64encode(packet) + tail)
     key = {"url": (tmp_path / "gpgkey").as_uri(), "fingerprints": [fingerprint], "sha256": ""}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text("#!/bin/sh\n")  # this machine may have none that answers
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
     defaults = {"ansible.builtin.yum_repository": {"reposdir": str(tmp_path)}}
 
     def run(role: str, variables: dict[str, Any]) -> str:
@@ -61,7 +65,7 @@ def check(tmp_path):
                 *("--check", "--inventory", "node,", "--connection", "local"),
                 tmp_path / "play.yml",
             ],
-            env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config()), "ANSIBLE_NOCOLOR": "1"},
+            env=os.environ | {"ANSIBLE_CONFIG": str(ansible_config()), "ANSIBLE_NOCOLOR": "1", "PATH": path},
             capture_output=True,
             text=True,
         )
@@ -92,3 +96,15 @@ def test_cuda_toolkit(planned, check):
     first = planned[role][f"{role}_packages"][0]
     assert f"would follow: install {first['name']}-{first['version']} lib" in said
     assert "gpustrap_cuda_packages" not in said, "apt's part is left out"
+
+
+def test_nvidia_driver(planned, check):
+    role = "nvidia_driver"
+    given = planned[role]
+    assert (given[f"{role}_pin"], given[f"{role}_stream"]) == (
+        "versionlock",
+        f"nvidia-driver:{given[f'{role}_branch']}-open",
+    )
+    said = check(role, given)
+    assert "would follow: install python3-dnf-plugin-versionlock kernel-devel-matched kernel-headers" in said
+    assert f"kmod-nvidia-open-dkms-{given[f'{role}_package_version']}" in said

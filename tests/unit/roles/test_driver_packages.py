@@ -161,6 +161,7 @@ def test_somebodys_hold_is_refused_with_what_to_type(node):
     node.have("libcuda1", "580.178.04-1", want="hold")
     with pytest.raises(apt.AptError, match="sudo apt-mark unhold libcuda1"):
         ensure(node)
+    assert not (node.root / files.PREFERENCES.lstrip("/")).exists()
 
 
 def test_own_holds_move_and_are_set_and_released(node):

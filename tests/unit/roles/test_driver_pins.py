@@ -103,6 +103,15 @@ def test_with_the_archives_driver_no_other_repositorys_can_come(apt):
     assert apt.candidate("nvidia-container-toolkit") == "1.20.0-1"
 
 
+def test_new_preferences_win_over_old_ones_before_they_are_written(apt):
+    later = Wanted("595", "open", "dkms", dict.fromkeys(OPEN.packages, "595.71.05-1"))
+    pinned(apt, later, "preferences")
+    (apt.root / "new").write_text(files.preferences(OPEN, "preferences", []))
+    policy = apt.run("apt-cache", "policy", "-o", f"Dir::Etc::Preferences={apt.root}/new", "libcuda1")
+    assert "Candidate: 580.178.04-1" in policy
+    assert apt.candidate("libcuda1") == "595.71.05-1"
+
+
 def test_holds_are_remembered_in_our_own_file():
     text = files.preferences(OPEN, "hold", ["b", "a"])
     assert files.held_by_us(text) == ["a", "b"]

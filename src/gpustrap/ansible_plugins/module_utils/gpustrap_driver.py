@@ -66,13 +66,13 @@ class Driver:
         if not self.check_mode:
             apt.wait_for_locks(self.runner, asked.lock_timeout, partial(apt.held_lock, host))
         self.done += mend(self.runner, host, self.check_mode)
+        with self._pins() as pins:
+            todo, follows = self._look(pins)
         # Until they are released, what an earlier lock held is remembered.
         self._write(files.PREFERENCES, self._preferences([*self.held, *self.held_before]))
         self._write(files.UPGRADES, files.upgrades(self.metapackages))
-        with self._pins() as pins:
-            todo, follows = self._look(pins)
-            if not (todo.empty or follows):
-                self._transaction(todo, pins)
+        if not (todo.empty or follows):
+            self._transaction(todo)
         if not follows:
             self._modules()
             self._holds()
@@ -184,7 +184,7 @@ class Driver:
 
     # --- acts --------------------------------------------------------------------------------------------------
 
-    def _transaction(self, todo: plan.Step, pins: Sequence[str]) -> None:
+    def _transaction(self, todo: plan.Step) -> None:
         known = apt.installed_packages(self.host)
         self.done += ["%s %s" % (_verb(word, known), word) for word in [*todo.install, *todo.along]]
         self.done += ["remove %s, which %s" % (name, self.asked.wanted.in_the_way(name)) for name in todo.remove]
@@ -192,7 +192,7 @@ class Driver:
             return
         names = [word.partition("=")[0] for word in todo.along]
         automatic = [name for name in names if self._is_automatic(name)]
-        code, output = self.runner.run(["apt-get", *self._words(todo, pins)])
+        code, output = self.runner.run(["apt-get", *self._words(todo, [])])
         if code:
             raise diagnosed(self.runner, self.host, self.asked.wanted, output)
         self._mark("auto", automatic)  # who is asked for by name is automatic no more
@@ -252,13 +252,11 @@ class Driver:
 
     @contextmanager
     def _pins(self) -> Iterator[list[str]]:
-        """Options with which apt takes our preferences in check mode, too, where they are not written."""
-        if not self.check_mode:
-            yield []
-            return
+        """Options with which apt takes our preferences before they are written: what is refused changes nothing."""
         with tempfile.NamedTemporaryFile("w", prefix="gpustrap-", encoding="utf-8") as scratch:
             scratch.write(self._preferences(self.held) + "\n" + (self.host.read(MAIN) or ""))
             scratch.flush()
+            os.chmod(scratch.name, 0o644)
             yield ["-o", "Dir::Etc::Preferences=" + scratch.name]
 
     def _claims(self) -> list[dict[str, str]]:
