@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -194,11 +195,15 @@ def test_a_lost_gpu_takes_a_reboot(smi, tmp_path, monkeypatch):
 
 
 def test_gsp_timeout_takes_its_time_and_fails(node):
-    there = inject(gpus.machine("4x-rtx3090", gpus.driver()), Fault("gsp-timeout", 1, "1"))
-    done = node.smi_process(there)
+    there = inject(gpus.machine("4x-rtx3090", gpus.driver()), Fault("gsp-timeout", 1, "2"))
+    started = time.monotonic()
+    done = node.smi(there)
+    assert time.monotonic() - started >= 2
     assert done.returncode == 255
     assert "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error" in done.stdout
+    started = time.monotonic()
     assert node.nvml(there)["gpus"][1]["handle"] == "!999"
+    assert time.monotonic() - started >= 2
 
 
 @pytest.mark.parametrize("program", ["smi", "nvml"])
