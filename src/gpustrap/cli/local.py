@@ -26,6 +26,7 @@ def choose_local(site: Site, secrets: Secrets, nodes: list[str] | None, limit: s
     Raises:
         GpustrapError: Other nodes were named as well, it is not plain which node this is, or there is no terminal.
     """
+    from gpustrap.report.next_step import remember_here
     from gpustrap.site.inventory import this_machine
     from gpustrap.site.owner import give_back
     from gpustrap.ssh.local import sudo_asks
@@ -43,6 +44,7 @@ def choose_local(site: Site, secrets: Secrets, nodes: list[str] | None, limit: s
         )
     atexit.register(give_back, site)  # whatever happens meanwhile
     name = this_machine(site)
+    remember_here(name)
     if secrets.become_password is None and sudo_asks(name):
         secrets = ask_sudo_password(secrets)
     return [name], secrets

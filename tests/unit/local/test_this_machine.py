@@ -25,7 +25,7 @@ from gpustrap.model.node import Access, Endpoint, Escalation, Node, Secrets
 from gpustrap.model.request import Request
 from gpustrap.model.run import BootStep, NodeRun, Outcome, RunSummary
 from gpustrap.model.site import Site
-from gpustrap.report import resume_text
+from gpustrap.report import next_step, resume_text
 from gpustrap.site import owner
 from gpustrap.site.create import create_site
 from gpustrap.site.inventory import this_machine
@@ -34,6 +34,12 @@ from gpustrap.verify import quick
 STEP = BootStep(stage="driver", state="reboot-needed", code="driver-reboot", reason="it waits", target="driver 595")
 WAITS = NodeRun(node="localhost", outcome=Outcome.CHANGED, boots=(STEP,))
 SECRETS = Secrets(become_password="x")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run remembers for its next commands is no other test's."""
+    monkeypatch.setattr(next_step, "_here", [])
 
 
 def site_with(root: Path, hosts: str) -> Site:
@@ -88,6 +94,16 @@ def test_the_sudo_password_is_asked_for_where_sudo_asks(tmp_path: Path, monkeypa
     assert choose_local(site, SECRETS, None, None)[1] is SECRETS
     monkeypatch.setattr("gpustrap.ssh.local.sudo_asks", lambda _name: False)
     assert choose_local(site, Secrets(), None, None)[1].become_password is None
+
+
+def test_next_commands_are_about_this_machine_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustrap.ssh.local.sudo_asks", lambda _name: False)
+    assert next_step.next_step("gpustrap apply localhost") == "gpustrap apply localhost"
+    choose_local(site_with(tmp_path, "{}"), Secrets(), None, None)
+    said = "read a.log, then gpustrap plan --upgrade localhost; gpustrap apply localhost, or gpustrap apply --local"
+    assert next_step.next_step(said) == (
+        "read a.log, then gpustrap plan --local --upgrade; gpustrap apply --local, or gpustrap apply --local"
+    )
 
 
 def test_a_checkout_is_not_made_a_site(tmp_path: Path) -> None:
