@@ -60,6 +60,15 @@ def test_the_module_on_disk_runs(node, name, version, flavour, count):
     assert state.parse((node / "here/state").read_text()) == there
 
 
+def test_fabric_of_a_packages_driver_waits_for_its_manager(node):
+    boot.lay(node / "here", gpus.machine("8x-h100-sxm", gpus.driver("570")))
+    boot.boot(node / "here", node, KERNEL)
+    assert "3.fabric=Completed\n" in (node / "here/state").read_text(), "the driver that it was started with"
+    built(node, package("nvidia-kernel-open-dkms", "580.178.04-1"))
+    boot.boot(node / "here", node, KERNEL)
+    assert "3.fabric=In Progress\n" in (node / "here/state").read_text()
+
+
 def test_a_module_of_another_kernel_does_not_run(node):
     built(node, package("nvidia-kernel-open-dkms", "580.178.04-1"), "6.12.44+deb13-amd64")
     assert boot.boot(node / "here", node, KERNEL).driver is None
