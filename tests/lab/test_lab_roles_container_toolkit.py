@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def image() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def toolkit(lab, play_site, tmp_path_factory) -> Target:
+def toolkit(lab, play_site, tmp_path_factory) -> Iterator[Target]:
     """Debian 13 with a loaded driver, the distribution's docker and the toolkit, over a daemon.json of the user's."""
     standins = lab.standins()
     [node] = lab.up([NodeSpec("toolkit", "debian13", gpus="4x-rtx3090:595")])
@@ -112,12 +112,11 @@ def toolkit(lab, play_site, tmp_path_factory) -> Target:
         "nvidia_container_toolkit_podman_min": "5.1",
     }
     made.check = made.play("--check", "--tags=nvidia_container_toolkit")
-    made.after_check = made.sh(
-        "ls -d /usr/bin/nvidia-ctk /etc/udev/rules.d/71-* /etc/apt/keyrings/gpustrap-* 2>&1 || true"
-    )
+    made.after_check = made.sh("ls /usr/bin/nvidia-ctk /etc/udev/rules.d/* /etc/apt/keyrings/* 2>/dev/null || true")
     made.first = made.play()
     made.sh("docker import - own", stdin=image())
-    return made
+    yield made
+    lab.remove("toolkit")
 
 
 def test_check_mode_on_a_bare_node(toolkit):
@@ -157,16 +156,14 @@ def test_daemon_json_clobber(toolkit):
 
 
 def test_links_in_dev_char_and_the_rule_that_renews_them(toolkit):
-    assert toolkit.sh("readlink /dev/char/*").splitlines().count("/dev/nvidia0") <= 1
-    assert "ls: cannot access" not in toolkit.sh("ls /dev/char")
+    assert toolkit.sh("readlink /dev/char/*").splitlines().count("/dev/nvidia0") == 1
     assert "create-dev-char-symlinks --create-all" in toolkit.sh("cat /etc/udev/rules.d/71-nvidia-dev-char.rules")
 
 
 @pytest.mark.slow
 def test_cdi_stale_after_a_reboot_containers_that_restart_have_gpus(toolkit, lab):
-    toolkit.sh(
-        f"{RUN.replace('--rm', '-d --name kept --restart always')} --device nvidia.com/gpu=all own sleep infinity"
-    )
+    """By NVIDIA's runtime: docker before 28.2 knows CDI too late for it (moby/moby#49989)."""
+    toolkit.sh(f"{KEPT} --restart always --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=all own sleep infinity")
     lab.reboot("toolkit")
     assert len(toolkit.sh("docker exec kept nvidia-smi -L").splitlines()) == 4
     toolkit.sh("docker rm -f kept")

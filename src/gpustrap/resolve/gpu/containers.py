@@ -119,7 +119,20 @@ def _mode(stack: Stack, engine: str, version: str) -> Mode:
         return Mode("runtime", feature=False, why=why, findings=(finding,))
     feature = numbers(version) < numbers(row.docker_default)
     switch = "with features.cdi switched on" if feature else "on by default"
-    return Mode("cdi", feature=feature, why=f"{engine} {version} reads {spec}: CDI, {switch}")
+    findings = (_no_restart(engine, version),) if feature else ()
+    return Mode("cdi", feature=feature, why=f"{engine} {version} reads {spec}: CDI, {switch}", findings=findings)
+
+
+def _no_restart(engine: str, version: str) -> Finding:
+    """Docker 28.2, which has CDI on by default, is the first that knows it before it restarts containers."""
+    return Finding(
+        code="docker-cdi-no-restart",
+        severity="note",
+        subject=f"{engine} {version}",
+        message="when this docker starts, containers with a restart policy that have GPUs by --device stay down",
+        evidence="moby/moby#49989, mended in docker 28.2",
+        advice="start those with --runtime=nvidia instead, or set gpustrap_docker_origin: upstream",
+    )
 
 
 def _cdi(stack: Stack) -> CdiSupport | None:
