@@ -36,6 +36,7 @@ CONTROL_DIRECTORY_MAX = 104 - 1 - 28
 PLANNING_TAG = "gpustrap_plan"  # of the tasks that plan a node without a lock: ours have one
 CANCEL_SECONDS = 0.5  # how often ansible-runner looks whether it was cancelled
 CANCELLED = "canceled"
+SUDO_SECONDS = 120
 SWEEPS = 20  # a worker may fork once more while it is being ended
 
 
@@ -251,7 +252,9 @@ def connection_variables(
     if access.requiretty:
         variables["ansible_pipelining"] = False  # pipelining and a terminal exclude each other
     if endpoint.local:
-        return variables | {"ansible_connection": "ansible.builtin.local"}
+        # Ansible gives sudo 10 s here: too little where it asks LDAP, or where the machine is busy.
+        patience = {"ansible_local_become_success_timeout": SUDO_SECONDS}
+        return variables | {"ansible_connection": "ansible.builtin.local"} | patience
     words = ["-o", f"UserKnownHostsFile={_quoted(known_hosts)} {_quoted(Path.home() / '.ssh' / 'known_hosts')}"]
     if identity is not None:
         variables["ansible_ssh_private_key_file"] = _Unsafe(str(identity).replace("%", "%%"))  # ssh expands it

@@ -118,6 +118,7 @@ def test_ansible_is_on_this_machine_without_ssh() -> None:
     variables = connection_variables(target, Path("/known_hosts"), Path("/key"), ())
     assert variables == {
         "ansible_connection": "ansible.builtin.local",
+        "ansible_local_become_success_timeout": 120,
         "ansible_become": True,
         "ansible_become_method": "ansible.builtin.sudo",
         "ansible_become_exe": "sudo",
