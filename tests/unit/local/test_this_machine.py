@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gpustrap.cli import local as cli
+from gpustrap.cli.app import app
 from gpustrap.cli.local import choose_local, finish_local
 from gpustrap.commands import local_reboot
 from gpustrap.commands.apply import Applied
@@ -94,6 +96,13 @@ def test_the_sudo_password_is_asked_for_where_sudo_asks(tmp_path: Path, monkeypa
     assert choose_local(site, SECRETS, None, None)[1] is SECRETS
     monkeypatch.setattr("gpustrap.ssh.local.sudo_asks", lambda _name: False)
     assert choose_local(site, Secrets(), None, None)[1].become_password is None
+
+
+def test_enroll_leaves_this_machine_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, asked = site_with(tmp_path, "{n1: {}, box: {ansible_connection: local}}"), []
+    monkeypatch.setattr("gpustrap.commands.enroll.enroll_nodes", lambda _s, nodes, **_: asked.extend(nodes) or {})
+    done = CliRunner().invoke(app, ["enroll", "--site", str(site.root)])
+    assert (done.exit_code, [n.name for n in asked]) == (0, ["n1"])
 
 
 def test_next_commands_are_about_this_machine_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
