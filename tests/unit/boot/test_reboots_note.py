@@ -14,7 +14,7 @@ def test_the_same_is_not_begun_again_once_the_node_has_booted(tree):
     reboots.begin(tree.host(), "driver", "driver 595", "why")
     reboots.begin(tree.host(), "driver", "driver 595", "why")  # it never went down
     tree.text("proc/sys/kernel/random/boot_id", NEXT + "\n")
-    with pytest.raises(NodeError, match=r"it was rebooted for driver 595 already \(.* UTC\), and that did not help"):
+    with pytest.raises(NodeError, match=r"rebooted already at .* UTC, for driver 595, and that did not help"):
         reboots.begin(tree.host(), "driver", "driver 595", "why")
     reboots.begin(tree.host(), "driver", "driver 596", "why")
     reboots.begin(tree.host(), "kernel", "driver 595", "why")

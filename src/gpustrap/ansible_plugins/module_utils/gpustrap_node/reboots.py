@@ -63,7 +63,7 @@ def begin(host: Host, stage: str, target: str, why: str) -> None:
         raise NodeError("bad-request", "a stage is one of %s, and its target is named" % ", ".join(STAGES))
     if tried(host, stage, target):
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(_seconds(history(host)[stage].get("time"))))
-        raise NodeError("reboot-loop", "it was rebooted for %s already (%s), and that did not help" % (target, when))
+        raise NodeError("reboot-loop", "it was rebooted already at %s, for %s, and that did not help" % (when, target))
     remember(host, stage, target)
     if host.live:
         # Without -i: what holds a shutdown back, as a package manager at work does, has its reason.
