@@ -163,7 +163,7 @@ def test_kernel_moved_no_module_is_not_booted_into(node: LabNode, step: Step) ->
 def test_a_node_that_does_not_come_back_is_told_with_its_last_words(lab: Lab, node: LabNode, step: Step) -> None:
     gpus.prepare(lab.gpus(node.name), replace(gpus.read(lab.gpus(node.name)), faults=()))
     node.exec("rm -f /var/lib/gpustrap/reboots.json; systemctl mask ssh.service ssh.socket")
-    result = step(allowed=True, minutes=1)
+    result = step(allowed=True, minutes=2)
     assert (result["unreachable"], told(result)) == (True, ("lost", "reboot-lost"))
-    assert result["msg"].startswith("it did not come back within 1 min of its reboot\nits last answer: ")
+    assert result["msg"].startswith("it did not come back within 2 min of its reboot\nits last answer: ")
     assert "screen or BMC console" in result["boot"]["remedy"]
