@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gpustrap.content import ansible_config, content_root
+from gpustrap.lab.gpus.kernel import newer
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 
 pytestmark = pytest.mark.slow
@@ -240,11 +241,8 @@ def test_flavour_switch_from_a_half_configured_dpkg(there):
 
 
 def test_module_is_built_for_a_kernel_that_came_by_itself(there):
-    newer = there.sh(
-        "apt-cache pkgnames linux-image- | grep -v -- \"-$(uname -r)\\$\" | grep '^linux-image-[0-9]' | tail -1"
-    )
-    there.sh(f"DEBIAN_FRONTEND=noninteractive apt-get -qq -y install {newer} >/dev/null 2>&1")
+    kernel = newer(there.sh("uname -r"))
+    there.sh(f"DEBIAN_FRONTEND=noninteractive apt-get -qq -y install linux-image-{kernel} >/dev/null 2>&1")
     moved = there.play(OLD, flavour="proprietary")
     assert moved.rc == 0, moved.text
-    kernel = newer.removeprefix("linux-image-")
     assert there.sh(f"modinfo -k {kernel} -F version nvidia") == OLD
