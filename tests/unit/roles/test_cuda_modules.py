@@ -271,12 +271,17 @@ def test_link_that_lags_behind_its_group_is_mended(link):
     assert link.told() == ["--auto cuda"]
 
 
+def test_link_that_somebody_removed_comes_back(link):
+    link(NEW)
+    assert link.told() == ["--auto cuda"]
+
+
 def test_toolkit_chosen_by_hand_stays(link):
     link.path.symlink_to("/etc/alternatives/cuda")
     result = link(NEW, status="manual mode", target=OLD)
     assert (result["changed"], link.told(), result["claims"]) == (False, [], [])
     assert f"{link.path} is {OLD}, chosen by hand; it stays" in result["left_alone"]
-    assert "sudo update-alternatives --auto cuda, then gpustrap apply" in result["left_alone"]
+    assert "sudo update-alternatives --auto cuda; then gpustrap apply" in result["left_alone"]
     assert len(result["warnings"]) == 1
     assert not link(OLD, status="manual mode", target=OLD)["left_alone"]
 

@@ -36,24 +36,25 @@ def parse(text: str) -> Default:
     return Default(mode.group(1) or mode.group(2), target.group(1) if target else "", priorities)
 
 
-def actions(link: str, group: str, prefix: str, there: Default) -> list[list[str]]:
+def actions(host: Host, link: str, group: str, prefix: str, there: Default) -> list[list[str]]:
     """Arguments of update-alternatives that make the link the planned toolkit; none where it is."""
     others = [number for path, number in there.priorities.items() if path != prefix]
     least = max(others, default=0) + 1
     if there.priorities.get(prefix, 0) < least:
         return [["--install", link, group, prefix, str(least)]]
-    return [["--auto", group]] if there.mode == "auto" and there.target != prefix else []
+    leads = there.target == prefix and host.readlink(link) is not None
+    return [] if leads else [["--auto", group]]
 
 
 def left_alone(host: Host, link: str, group: str, prefix: str, there: Default) -> str:
     """Why the link stays as a person made it, and how to have the plan's; empty where it is ours to keep."""
-    target, back = host.readlink(link), "sudo update-alternatives --auto %s, then gpustrap apply" % group
+    target, back = host.readlink(link), "sudo update-alternatives --auto %s; then gpustrap apply" % group
     if target is None and host.stat(link, follow=False) is not None:
         why = "%s is no link: a toolkit installed by hand lies there" % link
-        back = "move it away, " + back
+        back = "move it away, then " + back
     elif target not in (None, "/etc/alternatives/" + group):
         why = "%s leads to %s, and not by the alternatives" % (link, target)
-        back = "sudo rm %s, %s" % (link, back)
+        back = "sudo rm %s, then %s" % (link, back)
     elif there.mode == "manual" and there.target != prefix:
         why = "%s is %s, chosen by hand" % (link, there.target)
     else:

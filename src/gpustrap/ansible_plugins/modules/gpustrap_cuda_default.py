@@ -47,8 +47,9 @@ def main() -> None:
     )
     prefix, link, group = (module.params[name] for name in ("prefix", "link", "group"))
     there = parse(alternatives(module, "--display", group, check=False))
-    why = left_alone(Host(), link, group, prefix, there)
-    todo = [] if why else actions(link, group, prefix, there)
+    host = Host()
+    why = left_alone(host, link, group, prefix, there)
+    todo = [] if why else actions(host, link, group, prefix, there)
     if why:
         module.warn(why)
     for one in [] if module.check_mode else todo:
