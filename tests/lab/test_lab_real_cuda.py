@@ -1,4 +1,4 @@
-"""Real parts, no stand-ins: the CUDA toolkit of Debian 13's archive compiles a kernel. 2 GB to fetch, 5 GB on disk, ten minutes."""
+"""Real parts, no stand-ins: the CUDA toolkit of Debian 13's archive compiles a kernel. 2 GB to fetch, ten minutes."""
 
 from __future__ import annotations
 
