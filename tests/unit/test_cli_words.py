@@ -54,7 +54,9 @@ def test_apply_in_check_mode_ends_with_the_real_one(
 ) -> None:
     node = NodeRun(node="n1", outcome=Outcome.WOULD_CHANGE, changed_tasks=("docker : Install",))
     summary = RunSummary(id="r", started="2026-01-01T00:00:00Z", seconds=1, check=True, nodes=(node,))
-    applied = SimpleNamespace(summary=summary, problems=(), directory=tmp_path / "r", exit_code=ExitCode.OK)
+    applied = SimpleNamespace(
+        summary=summary, problems=(), directory=tmp_path / "r", password="", exit_code=ExitCode.OK
+    )
     monkeypatch.setattr("gpustrap.commands.apply.apply", lambda *_, **__: applied)
     monkeypatch.chdir(tmp_path)
     words = ["apply", "n1", "--check", "--diff", "--limit", "rack 1"]

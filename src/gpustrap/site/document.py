@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -17,6 +18,7 @@ from gpustrap.model.request import Request, Written
 GPU = ("policy", "gpu", "driver", "cuda", "cudnn", "nccl", "nvidia", "container_toolkit", "frameworks", "pcie_width")
 SECTIONS = {"docker": "docker", "conda": "conda"} | dict.fromkeys(GPU, "the GPU stack")
 REST = "the machine"
+WIDTH = 120
 
 
 def section_of(name: str) -> str:
@@ -92,7 +94,8 @@ def group_variables() -> str:
         lines += ["", f"### {heading}"]
         for name, field in _fields(heading):
             preset = default(field)
-            lines += ["", f"# {field.description}", f"# gpustrap_{name}:{' ' + preset if preset else ''}"]
+            lines += ["", *wrap(field.description or "", WIDTH, initial_indent="# ", subsequent_indent="# ")]
+            lines += [f"# gpustrap_{name}:{' ' + preset if preset else ''}"]
     return "\n".join(lines) + "\n"
 
 

@@ -30,9 +30,7 @@ def test_a_driver_that_runs_is_shown_with_its_parts(healthy):
 
 def test_driver_lib_mismatch_is_told_with_the_command(healthy):
     healthy.loaded("580.95.05")
-    assert found(healthy) == [
-        ("NVIDIA: driver 580.95.05 is loaded, 595.91.07 is installed", "gpustrap apply --reboot")
-    ]
+    assert found(healthy) == [("NVIDIA: driver 580.95.05 is loaded, 595.91.07 is installed", "gpustrap apply --reboot")]
 
 
 def test_kernel_moved_no_module_is_told_before_the_reboot(healthy):

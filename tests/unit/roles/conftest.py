@@ -8,6 +8,7 @@ import os
 import sys
 
 import ansible.module_utils
+import ansible.module_utils.common.warnings as ansible_warnings
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
@@ -21,6 +22,8 @@ def run(monkeypatch, capsys, tmp_path):
     """``run("gpustrap_x", check=False, **arguments)`` gives the module's result."""
     paths = [*ansible.module_utils.__path__, str(PLUGINS / "module_utils")]
     monkeypatch.setattr(ansible.module_utils, "__path__", paths)
+    # Another test may have loaded Ansible's controller, to which warnings would go then.
+    monkeypatch.setattr(ansible_warnings._internal, "is_controller", False)
 
     def call(name, /, *, check=False, patch=None, **arguments):
         spec = importlib.util.spec_from_file_location(name, PLUGINS / "modules" / f"{name}.py")
@@ -28,6 +31,7 @@ def run(monkeypatch, capsys, tmp_path):
         spec.loader.exec_module(module)
         for attribute, value in (patch or {}).items():
             monkeypatch.setattr(module, attribute, value)
+        ansible_warnings._global_warnings.clear()  # on a node, every module is a process of its own
         with patch_module_args({**arguments, "_ansible_check_mode": check}), pytest.raises(SystemExit):
             module.main()
         return json.loads(capsys.readouterr().out)

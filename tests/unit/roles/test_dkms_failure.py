@@ -100,7 +100,9 @@ def test_module_is_found_wherever_it_is_put(tmp_path, module):
 
 
 def test_a_compiler_that_is_missing_is_said(tmp_path):
-    log = SANITY.split("make[2]")[0] + "/bin/sh: 1: cc: not found\nmake: *** [Makefile:8: modules] Error 1\n"
+    log = (
+        SANITY.split("make[2]", maxsplit=1)[0] + "/bin/sh: 1: cc: not found\nmake: *** [Makefile:8: modules] Error 1\n"
+    )
     put(tmp_path, "/var/lib/dkms/nvidia/595.91.07/build/make.log", log)
     [found] = dkms.failures(Host(str(tmp_path)), "", "595.91.07")
     assert found.errors[0] == "/bin/sh: 1: cc: not found"

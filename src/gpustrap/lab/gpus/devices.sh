@@ -28,7 +28,7 @@ done
 rm -f /dev/nvidia*
 [ -n "$module" ] || exit 0
 node() { mknod -m 666 "/dev/$1" c "$2" "$3"; }
-for index in $(sed -n 's/^\([0-9]*\)\.minor=.*/\1/p' "$here/state"); do
+sed -n 's/^\([0-9]*\)\.minor=.*/\1/p' "$here/state" | while read -r index; do
     node "nvidia$index" 195 "$index"
 done
 node nvidiactl 195 255

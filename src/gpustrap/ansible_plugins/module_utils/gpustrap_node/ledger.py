@@ -180,6 +180,11 @@ def _directory(host: Host) -> bool:
 
 
 def writable_directory(host: Host) -> str:
+    """Where our state is kept on the node, made if it is not there, for root alone.
+
+    Raises:
+        NodeError: It is not ours, or cannot be written.
+    """
     where = host.path(DIRECTORY, follow=False)
     try:
         if not _directory(host):

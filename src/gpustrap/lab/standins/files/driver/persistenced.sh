@@ -7,5 +7,5 @@ if [ ! -e /proc/driver/nvidia/version ]; then
 fi
 mkdir -p /run/nvidia-persistenced
 nvidia-smi -pm 1 >/dev/null || :
-sleep infinity </dev/null >/dev/null 2>&1 &
+sleep infinity >/dev/null 2>&1 &
 echo "$!" >/run/nvidia-persistenced/nvidia-persistenced.pid
