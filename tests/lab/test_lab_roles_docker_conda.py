@@ -230,7 +230,7 @@ def test_upstream_docker_runs_and_its_repository_is_the_only_entry(upstream):
     assert "Conflicting" not in upstream.sh("apt-get update 2>&1")
     policy = upstream.sh("apt-cache policy docker-ce")
     assert "Candidate: 5:29.7.2-1~debian.12~bookworm" in policy
-    assert "990" in policy
+    assert "1001" in policy
 
 
 def test_upstream_second_run_changes_nothing(upstream):

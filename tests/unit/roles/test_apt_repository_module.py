@@ -51,7 +51,7 @@ def test_repository_key_entry_and_pins(repository):
     assert "Suites: trixie\nComponents: stable\nArchitectures: amd64\n" in source
     pins = (repository.apt / "preferences.d/gpustrap-docker").read_text()
     assert 'Package: *\nPin: origin "example.org"\nPin-Priority: 100\n' in pins
-    assert "Package: docker-ce\nPin: version 5:1\nPin-Priority: 990\n" in pins
+    assert "Package: docker-ce\nPin: version 5:1\nPin-Priority: 1001\n" in pins
     assert all(
         (repository.apt / path).stat().st_mode & 0o777 == 0o644 for path in (c["name"] for c in result["claims"])
     )

@@ -168,12 +168,13 @@ def entry(given: dict[str, Any], key: str) -> str:
 def preferences(given: dict[str, Any]) -> str:
     """Locked packages stay at their version; the rest of the repository is a last resort, or refused.
 
-    Of several entries that match a version by its package's name, apt takes the first.
+    Above 1000, so that an older one is taken, too: the module apt finds no candidate otherwise. Of several entries that
+    match a version by its package's name, apt takes the first.
     """
     here = 'Pin: origin "{0}"'.format(urlsplit(given["uri"]).hostname or "")
     pins = ["Package: *\n{0}\nPin-Priority: 100\n".format(here)]
     pins.extend(
-        "Package: {0}\nPin: version {1}\nPin-Priority: 990\n".format(one["name"], one["version"])
+        "Package: {0}\nPin: version {1}\nPin-Priority: 1001\n".format(one["name"], one["version"])
         for one in given["packages"]
     )
     pins.extend(
