@@ -17,7 +17,7 @@ import yaml
 from gpustrap.ansible_plugins.module_utils.gpustrap_node import resume
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.big]
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIMIT = 3000  # seconds for an apply; a small machine with other work takes long
 WISHES: dict[str, Any] = {"gpustrap_conda": False, "gpustrap_docker": False, "gpustrap_cuda_version": "none"}
