@@ -251,6 +251,30 @@ def test_dkms_build_fail(node):
     assert "left in the middle" not in words
 
 
+def test_module_whose_build_came_before_its_compiler_is_built_once_more(node):
+    """apt configures driver, headers and compiler in any order: dpkg ends healthy, and so does the run."""
+    node.answer("apt-get install", 100, "Consult nothing\n", nvidia_kernel_open_dkms="half-configured")
+    node.answer("-s install", 0, "")
+    finished = node.run
+
+    def configured(argv, timeout=0):
+        if argv[:2] == ["dpkg", "--configure"]:
+            node.answer("apt-get install", nvidia_kernel_open_dkms="installed", nvidia_driver_cuda="installed")
+        return finished(argv)
+
+    node.run = configured
+    assert "install nvidia-kernel-open-dkms=595.71.05-1" in ensure(node)["done"]
+    assert not node.ran("remove")
+
+
+def test_failure_that_left_nothing_in_the_middle_is_not_tried_again(node):
+    node.answer("apt-get install", 100, "E: Failed to fetch http://mirror/nvidia\n")
+    node.answer("-s install", 0, "")
+    with pytest.raises(apt.AptError, match="could not be installed"):
+        ensure(node)
+    assert len([line for line in node.ran("apt-get install") if " -s " not in line]) == 1
+
+
 def test_module_that_a_moved_kernel_lacks_is_built(node):
     installed(node)
     (node.root / f"lib/modules/{KERNEL}/updates/dkms/nvidia.ko").unlink()

@@ -16,7 +16,7 @@ from . import gpustrap_apt as apt
 from . import gpustrap_dkms as dkms
 from . import gpustrap_driver_files as files
 from . import gpustrap_driver_plan as plan
-from .gpustrap_driver_mend import diagnosed, mend
+from .gpustrap_driver_mend import diagnosed, finish, mend
 from .gpustrap_host import write_text
 from .gpustrap_node.driver_set import Wanted
 from .gpustrap_node.host import Host
@@ -192,7 +192,11 @@ class Driver:
             return
         names = [word.partition("=")[0] for word in todo.along]
         automatic = [name for name in names if self._is_automatic(name)]
-        code, output = self.runner.run(["apt-get", *self._words(todo, [])])
+        argv = ["apt-get", *self._words(todo, [])]
+        code, output = self.runner.run(argv)
+        # Driver, headers and compiler are configured in any order: a build that came too early succeeds now.
+        if code and apt.half_installed(apt.installed_packages(self.host)) and finish(self.runner)[0] == 0:
+            code, output = self.runner.run(argv)
         if code:
             raise diagnosed(self.runner, self.host, self.asked.wanted, output)
         self._mark("auto", automatic)  # who is asked for by name is automatic no more

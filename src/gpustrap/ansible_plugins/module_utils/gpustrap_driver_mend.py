@@ -15,6 +15,11 @@ def broken(known: Known) -> list[str]:
     return [name for name in apt.half_installed(known) if is_driver(name)]
 
 
+def finish(runner: apt.Runner) -> tuple[int, str]:
+    """Let dpkg configure what it left in the middle; its exit status and output."""
+    return runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
+
+
 def mend(runner: apt.Runner, host: Host, check_mode: bool) -> list[str]:
     """Finish what an interrupted run left; parts of the driver that cannot be configured go, to come again.
 
@@ -27,7 +32,7 @@ def mend(runner: apt.Runner, host: Host, check_mode: bool) -> list[str]:
     done = ["finish what dpkg left: " + ", ".join(half)]
     if check_mode:
         return done
-    code, output = runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
+    code, output = finish(runner)
     if code == 0:
         return done
     removed = remove_broken(runner, host)
@@ -52,7 +57,7 @@ def remove_broken(runner: apt.Runner, host: Host) -> list[str]:
     if code or others:
         return []
     runner.run(argv)
-    runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
+    finish(runner)
     after = apt.installed_packages(host)
     return [
         n for n, p in sorted(before.items()) if ":" not in n and p.present and not (n in after and after[n].present)
@@ -63,8 +68,6 @@ def diagnosed(runner: apt.Runner, host: Host, wanted: Wanted, output: str) -> ap
     """Why installing the driver failed, after dpkg was left as healthy as it can be."""
     version = upstream(wanted.version)
     builds = dkms.failures(host, output, version)
-    if not builds:  # one that failed would only be built, and fail, again
-        runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
     removed = remove_broken(runner, host)
     left = apt.half_installed(apt.installed_packages(host))
     said = ["the driver %s could not be installed" % version]
