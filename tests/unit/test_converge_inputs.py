@@ -59,6 +59,15 @@ def test_all_ssh_arguments_once_the_users_before_ours() -> None:
     assert found["ansible_ssh_private_key_file"] == "/my site/id"
 
 
+def test_node_that_dies_without_a_goodbye_is_not_waited_for() -> None:
+    """Of a node without power nothing comes any more: ssh has to ask, or apply would wait for hours."""
+    argv = ["ssh", "-G", "-F", "none", *session.ssh_defaults(), "n1"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split(" ", 1) for line in said.splitlines())
+    assert 60 <= int(found["serveraliveinterval"]) * int(found["serveralivecountmax"]) <= 180
+    assert found["controlpersist"] == "60"
+
+
 def test_a_run_never_plans_on_the_way_even_where_the_lock_lost_a_node(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "site.yml", (tmp_path / "inventory",), (), tmp_path / "known_hosts")
     words = session._arguments(tmp_path, settings)
