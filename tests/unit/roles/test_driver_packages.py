@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -345,3 +346,47 @@ def test_every_package_of_dpkg_is_read():
         "Package: nvidia-modprobe\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n"
     )
     assert list(plan.installed_driver(known)) == ["nvidia-modprobe"]
+
+
+def test_fabric_manager_that_its_role_holds_moves_with_the_driver(node):
+    """Failure mode fabricmanager-mismatch: its hold is ours, although another role set it."""
+    fabric = "nvidia-fabricmanager-595"
+    node.rules[-1] = ("apt-cache madison", 0, MADISON + f" {fabric} | 595.71.05-1 | http://archive  Packages\n", {})
+    installed(node, "595.58.03-1")
+    node.have(fabric, "595.58.03-1", want="hold")
+    with pytest.raises(apt.AptError, match="held by somebody: nvidia-fabricmanager-595"):
+        ensure(node, OPEN, "hold")
+    preferences = node.root / files.PREFERENCES.lstrip("/")
+    preferences.parent.mkdir(parents=True)
+    preferences.write_text(files.preferences(OPEN, "hold", ["nvidia-driver-cuda"]))
+    held = f"The following held packages will be changed:\n  {fabric}\nInst {fabric} [595.58.03-1] (595.71.05-1)\n"
+    node.answer("-s install", 0, held)
+    ensure(node, OPEN, "hold")
+    [act] = [line for line in node.ran("apt-get install") if " -s " not in line]
+    assert "nvidia-driver-cuda=595.71.05-1" in act
+
+
+def test_old_lists_are_fetched_before_the_driver_of_an_archive(node):
+    """They name compilers and headers that the archive dropped: apt would fetch what is gone."""
+    lists = node.root / "var/lib/apt/lists"
+    (lists / "partial").mkdir(parents=True)
+    (lists / "a_Packages").touch()
+    ensure(node)
+    assert not node.ran("apt-get update")
+    os.utime(lists / "partial", (0, 0))
+    ensure(node)
+    assert node.ran("apt-get update")
+    node.commands.clear()
+    installed(node)
+    ensure(node)
+    assert not node.ran("apt-get update")
+
+
+def test_cloud_inits_first_boot_is_waited_for(node, monkeypatch):
+    """Failure mode dpkg-lock: on a fresh machine it installs packages itself."""
+    monkeypatch.setattr(node, "sleep", lambda _seconds: node.answer("cloud-init status", 0, "status: done"))
+    (node.root / "run/cloud-init").mkdir(parents=True)
+    node.answer("cloud-init status", 0, "status: running")
+    ensure(node)
+    assert node.commands.index("cloud-init status") < node.commands.index(node.ran("apt-cache madison")[0])
+    assert len(node.ran("cloud-init status")) == 2

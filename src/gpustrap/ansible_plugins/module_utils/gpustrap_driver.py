@@ -18,7 +18,7 @@ from . import gpustrap_driver_files as files
 from . import gpustrap_driver_plan as plan
 from .gpustrap_driver_mend import diagnosed, finish, mend
 from .gpustrap_host import write_text
-from .gpustrap_node.driver_set import Wanted
+from .gpustrap_node.driver_set import Wanted, is_fabric
 from .gpustrap_node.host import Host
 
 MADISON = re.compile(r"^ *(\S+) \| +(\S+) \|", re.MULTILINE)
@@ -64,6 +64,7 @@ class Driver:
         """Do it; the module's result."""
         asked, host = self.asked, self.host
         if not self.check_mode:
+            apt.wait_for_cloud_init(self.runner, asked.lock_timeout, host.root)
             apt.wait_for_locks(self.runner, asked.lock_timeout, partial(apt.held_lock, host))
         self.done += mend(self.runner, host, self.check_mode)
         with self._pins() as pins:
@@ -98,10 +99,13 @@ class Driver:
 
     def _look(self, pins: Sequence[str]) -> tuple[plan.Step, list[str]]:
         """What apt is asked for; and in check mode, what cannot be looked at before a repository is there."""
-        if self.asked.refresh and not self.check_mode:
+        fresh = self.asked.refresh and not self.check_mode
+        if fresh:
             apt.update(self.runner, self.asked.lock_timeout)
         todo, gone = self._step()
-        if gone and not self.check_mode and not self.asked.refresh:
+        # Old lists name versions of compiler and headers that the archive dropped, and apt then fetches what is gone.
+        old = not todo.empty and not apt.lists_are_fresh(self.runner.now(), self.host.root)
+        if (gone or old) and not self.check_mode and not fresh:
             apt.update(self.runner, self.asked.lock_timeout)
             todo, gone = self._step()
         if gone and self.check_mode:
@@ -179,8 +183,10 @@ class Driver:
         ]
 
     def _ours(self) -> list[str]:
-        """Packages whose hold is ours to move."""
-        return [*self.held_before, *(self.asked.wanted.packages if self.held_before else [])]
+        """Packages whose hold is ours to move; where we hold the driver, we hold the fabric's with it."""
+        if not self.held_before:
+            return []
+        return [*self.held_before, *self.asked.wanted.packages, *filter(is_fabric, apt.installed_packages(self.host))]
 
     # --- acts --------------------------------------------------------------------------------------------------
 

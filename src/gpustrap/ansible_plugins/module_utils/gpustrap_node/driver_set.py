@@ -15,6 +15,8 @@ _DRIVER = re.compile(
 _MODULES = re.compile(r"nvidia-(\S+-)?(?<!no-)dkms(-\S+)?|nvidia-(\S+-)?kernel-source(-\S+)?|linux-modules-nvidia-\S+")
 _BRANCH = re.compile(r"-(\d{3})(?:xx)?(?=-|$)")
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+){1,2})(?![\d.])")
+# What role nvidia_fabric_manager installs and holds, always in the driver's version.
+_FABRIC = re.compile(r"(nvidia-fabricmanager|nvidia-imex|libnvidia-nscq)(-\d{3})?\Z")
 PINNING = re.compile(r"nvidia-driver-pinning(-|\Z)")
 
 # apt's own patterns for the same packages; the form of a driver's version tells what else has nvidia in its name.
@@ -25,6 +27,11 @@ ANY_DRIVER_VERSION = "/^[0-9][0-9][0-9][.]/"  # a pattern that ends with * is on
 def is_driver(name: str) -> bool:
     """Whether a package is a part of the driver."""
     return bool(_DRIVER.match(name))
+
+
+def is_fabric(name: str) -> bool:
+    """Whether a part of the driver is one of NVLink's and NVSwitches', which has a role of its own."""
+    return bool(_FABRIC.match(name))
 
 
 def upstream(version: str) -> str:
