@@ -42,6 +42,16 @@ def test_a_complete_run_replaces_the_ledger() -> None:
     assert (ledger.run.complete, ledger.lock_digest, unread) == (True, "sha256:new", ())
 
 
+def test_what_a_complete_run_no_longer_claims_is_left_until_it_is_claimed_again() -> None:
+    ledger, _ = ledger_of(complete=True, states=[NEW_JQ])
+    assert [(r.name, r.role) for r in ledger.left] == [("/etc/kept", "docker")]
+    for complete in (True, False):
+        again, _ = ledger_of(complete=complete, states=[NEW_JQ], old=ledger)
+        assert again.left == ledger.left
+    back = OLD.model_copy(update={"resources": (), "left": (*OLD.resources,)})
+    assert [r.name for r in ledger_of(complete=False, states=[NEW_JQ], old=back)[0].left] == ["/etc/kept"]
+
+
 def test_a_partial_run_keeps_what_it_did_not_touch_and_is_not_complete() -> None:
     ledger, _ = ledger_of(complete=False, states=[NEW_JQ])
     assert {(r.name, str(r.state)) for r in ledger.resources} == {

@@ -219,7 +219,8 @@ def test_files_are_roots_alone(tree: Path) -> None:
     ask(tree, "ledger-close", ledger=make())
     state = tree / "var/lib/gpustrap"
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert [(p.name, stat.S_IMODE(p.stat().st_mode)) for p in state.iterdir()] == [("ledger.json", 0o600)]
+    found = sorted((p.name, stat.S_IMODE(p.stat().st_mode)) for p in state.iterdir())
+    assert found == [("before.json", 0o600), ("ledger.json", 0o600)]
 
 
 def test_unreadable_resource_is_an_item_that_says_why(tree: Path) -> None:

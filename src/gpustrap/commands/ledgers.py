@@ -152,7 +152,7 @@ def close_ledgers(
         The nodes whose ledger could not be stored, or is not whole.
     """
     ask = partial(ask_verb, site, secrets=secrets, forks=forks, progress=progress)
-    old = ask([n for n in nodes if not complete[n.name]], "ledger-read")
+    old = ask(nodes, "ledger-read")
     states = ask(
         nodes,
         "observe",
@@ -169,7 +169,7 @@ def close_ledgers(
                 lock_digest=lock_digests[node.name],
                 claims=claims.get(node.name, ()),
                 states=_states(states[node.name]),
-                old=_old_ledger(node.name, old.get(node.name)),
+                old=_old_ledger(node.name, old[node.name], complete=complete[node.name]),
             )
         except GpustrapError as error:
             failed[node.name] = error
@@ -191,15 +191,17 @@ def _states(answer: dict[str, Any] | GpustrapError) -> list[Mapping[str, Any]]:
     return [s for s in found if isinstance(s, Mapping)] if isinstance(found, list) else []
 
 
-def _old_ledger(name: str, answer: dict[str, Any] | GpustrapError | None) -> Ledger | None:
-    """The ledger a partial run merges into; one that cannot be read must not be replaced by a part of it."""
+def _old_ledger(name: str, answer: dict[str, Any] | GpustrapError, *, complete: bool) -> Ledger | None:
+    """The ledger before; one that cannot be read must not be replaced by a partial run's, only by a whole one."""
     if isinstance(answer, GpustrapError):
         raise answer
-    if answer is None or (answer.get("ledger") is None and not answer.get("unknown")):
+    if answer.get("ledger") is None and not answer.get("unknown"):
         return None
     try:
         return Ledger.model_validate(answer["ledger"])
     except ValidationError as error:
+        if complete:
+            return None
         raise GpustrapError(
             Problem(
                 code="ledger-corrupt",

@@ -49,8 +49,9 @@ def make_ledger(
 ) -> tuple[Ledger, tuple[str, ...]]:
     """The ledger after a run.
 
-    A complete run replaces the old ledger. A partial one (tags, a failure) merges into it: what it claimed is
-    updated, the rest stays as it was, and so does the digest of the lock, because the node has not yet all of it.
+    A complete run replaces the old ledger; what nobody claims any more is kept apart, as left. A partial one (tags, a
+    failure) merges into it: what it claimed is updated, the rest stays as it was, and so does the digest of the lock,
+    because the node has not yet all of it.
 
     Args:
         run_id: Of the run that ends.
@@ -73,12 +74,15 @@ def make_ledger(
             unread.append(f"{claim.kind} {claim.name}")
             continue
         fresh[key(claim)] = Resource(kind=claim.kind, name=claim.name, role=claim.role, state=dict(state))
-    kept = {} if complete or old is None else {key(r): r for r in old.resources}
+    before = {} if old is None else {key(r): r for r in old.resources}
+    left = {} if old is None else {key(r): r for r in old.left}
+    kept, left = ({}, {**left, **before}) if complete else (before, left)
     whole = complete and not unread
     ledger = Ledger(
         run=RunMark(id=run_id, complete=whole),
         tool=tool,
         lock_digest=lock_digest if whole or old is None else old.lock_digest,
         resources=tuple(sorted({**kept, **fresh}.values(), key=key)),
+        left=tuple(sorted((r for k, r in left.items() if k not in {*kept, *fresh}), key=key)),
     )
     return ledger, tuple(unread)

@@ -53,6 +53,9 @@ class Ledger(FromNode):
     tool: str
     lock_digest: str = Field(description="digest of this node's entry of the lock")
     resources: tuple[Resource, ...] = ()
+    left: tuple[Resource, ...] = Field(
+        default=(), description="claimed by an earlier run and by none since; still there, perhaps. For gpustrap remove"
+    )
 
 
 class DriftItem(FromNode):

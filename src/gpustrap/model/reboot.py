@@ -139,6 +139,23 @@ def decide_kernel(facts: Facts) -> Decision:
     return Decision(Need.REBOOT, "kernel-reboot", reason, remedy=REBOOT, target=f"kernel {coming}")
 
 
+def decide_removal(facts: Facts) -> Decision:
+    """Whether the driver whose packages are gone still runs: only a reboot ends that without breaking anything."""
+    loaded, boot = facts.nvidia.module, facts.boot
+    if not loaded or any(kernel.module for kernel in boot.kernels):
+        return Decision(Need.NONE, "driver-stays" if loaded else "driver-absent", "no removed driver is loaded")
+    if facts.virtualization in CONTAINERS and not boot.kernels:
+        return Decision(Need.NONE, "driver-of-host", f"driver {loaded} of the container's host runs")
+    reason = f"driver {loaded} is removed, and loaded until the next boot"
+    return Decision(
+        Need.REBOOT,
+        "removed-driver-loaded",
+        reason,
+        remedy="gpustrap remove driver {node} --reboot",
+        target=f"no driver instead of {loaded}, kernel {boot.next or facts.kernel.running}",
+    )
+
+
 def _runs(facts: Facts) -> bool:
     """Whether the loaded module is that of the libraries, of the flavour on disk, and has not lost its GPUs."""
     here = facts.boot.kernel(facts.kernel.running)

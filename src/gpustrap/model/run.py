@@ -40,7 +40,7 @@ class BootStep(Frozen):
         staged: The enrolment of the node's key was asked for in this run.
     """
 
-    stage: Literal["kernel", "driver"]
+    stage: Literal["kernel", "driver", "removal"]
     state: Literal["rebooted", "reboot-needed", "person", "next-boot", "useless", "lost"]
     code: str
     reason: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustrap.model.reboot import ANY, Need, Wanted, decide_driver, decide_kernel
+from gpustrap.model.reboot import ANY, Need, Wanted, decide_driver, decide_kernel, decide_removal
 
 OLD, NEW = "6.12.41+deb13-amd64", "6.12.48+deb13-amd64"
 MOK = Wanted("595.91.07", mok=True)
@@ -191,3 +191,14 @@ def test_a_kernel_with_headers_or_a_module_stays(tree):
     tree.path(f"lib/modules/{OLD}/build/Makefile").unlink()
     tree.module(OLD, "595.91.07")
     assert decide_kernel(tree.facts()).need is Need.NONE
+
+
+def test_a_removed_driver_that_is_loaded_needs_one_reboot(healthy):
+    assert decide_removal(healthy.facts()).code == "driver-stays"
+    for module in healthy.root.glob("lib/modules/**/nvidia*.ko*"):
+        module.unlink()
+    found = decide_removal(healthy.facts())
+    assert (found.need, found.code) == (Need.REBOOT, "removed-driver-loaded")
+    assert found.target == f"no driver instead of 595.91.07, kernel {OLD}"
+    healthy.path("proc/driver/nvidia/version").unlink()
+    assert decide_removal(healthy.facts()).code == "driver-absent"

@@ -17,7 +17,7 @@ try:
     from gpustrap.commands.inspect import validate
     from gpustrap.errors import GpustrapError
     from gpustrap.model.facts import Facts
-    from gpustrap.model.reboot import Decision, Need, Wanted, after_reboot, decide_driver, decide_kernel
+    from gpustrap.model.reboot import Decision, Need, Wanted, after_reboot, decide_driver, decide_kernel, decide_removal
 except ImportError as error:
     MISSING = str(error)
 else:
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         result: dict[str, Any] = super().run(tmp, task_vars)
         _validated, given = self.validate_argument_spec(
             argument_spec={
-                "stage": {"type": "str", "choices": ["kernel", "driver"], "required": True},
+                "stage": {"type": "str", "choices": ["kernel", "driver", "removal"], "required": True},
                 "allowed": {"type": "bool", "default": False},
                 "minutes": {"type": "int", "default": 30},
                 "version": {"type": "str", "default": ""},
@@ -79,6 +79,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         given = self._given
         if given["stage"] == "kernel":
             return decide_kernel(facts)
+        if given["stage"] == "removal":
+            return decide_removal(facts)
         return decide_driver(facts, Wanted(given["version"], mok=given["mok"]))
 
     def _told(
@@ -87,7 +89,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
         """The task's result: fails where what is installed is wrong, and where that is not only foreseen."""
         if controller:
             alone = "gpustrap apply --local --reboot" if self._connection.transport == "local" else ""
-            decision = replace(decision, remedy=alone or "sudo systemctl reboot, then gpustrap apply {node}")
+            again = alone or "sudo systemctl reboot, then gpustrap apply {node}"
+            removed = self._given["stage"] == "removal"
+            decision = replace(decision, remedy="sudo systemctl reboot" if removed else again)
         if state == "person" and self._given["missed"]:
             decision = replace(decision, reason=f"{decision.reason}; {MISSED}")
         boot = {

@@ -24,7 +24,7 @@ options:
   stage:
     description: What the reboot is for.
     type: str
-    choices: [kernel, driver]
+    choices: [kernel, driver, removal]
   target:
     description: What it is to bring; the same is not tried twice.
     type: str
@@ -62,7 +62,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "action": {"type": "str", "choices": ["read", "begin", "forget"], "default": "read"},
-            "stage": {"type": "str", "choices": ["kernel", "driver"]},
+            "stage": {"type": "str", "choices": ["kernel", "driver", "removal"]},
             "target": {"type": "str"},
             "why": {"type": "str", "default": ""},
         },

@@ -20,9 +20,10 @@ description:
   - gpustrap must be installed for the Python that runs Ansible.
 options:
   stage:
-    description: C(kernel) where another kernel has to run before a driver can be built, C(driver) once it is there.
+    description: C(kernel) where another kernel has to run before a driver can be built, C(driver) once it is there,
+      C(removal) once it is gone.
     type: str
-    choices: [kernel, driver]
+    choices: [kernel, driver, removal]
     required: true
   allowed:
     description: Whether the node may be rebooted.

@@ -11,12 +11,14 @@ import re
 import stat
 import tempfile
 
+from . import dpkg
 from .host import Host, NodeError
 from .observe import KINDS, observe_all
 
 DIRECTORY = "/var/lib/gpustrap"
 LEDGER = DIRECTORY + "/ledger.json"
 MARK = DIRECTORY + "/open-run"
+BEFORE = DIRECTORY + "/before.json"
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 VERSION = 1
 
@@ -26,8 +28,37 @@ def open_run(host: Host, args: dict[str, object]) -> dict[str, object]:
     run = _run_id(args.get("run_id"))
     directory = writable_directory(host)
     before = _mark(host)
+    _keep_before(host, directory, run)
     store(directory + "/open-run", run + "\n")
     return {"open_run": run, "left_open": before}
+
+
+def _keep_before(host: Host, directory: str, run: str) -> None:
+    """Before the first run of all, write down which packages are there: what a removal never takes."""
+    known = dpkg.packages(host)
+    if known is None or any(trusted(host, path) is not None for path in (BEFORE, LEDGER)):
+        return
+    versions = {package.name: package.version for package in known.values() if package.present}
+    store(directory + "/before.json", json.dumps({"run": run, "packages": versions}, sort_keys=True) + "\n")
+
+
+def packages_before(host: Host) -> dict[str, str] | None:
+    """The packages that were there before the first run, with their versions; None where nobody wrote that down."""
+    try:
+        found = json.loads(trusted(host, BEFORE) or "{}")
+    except ValueError as error:
+        raise NodeError("ledger-corrupt", "%s is corrupt: %s" % (BEFORE, error)) from error
+    packages = found.get("packages") if isinstance(found, dict) else None
+    return packages if isinstance(packages, dict) else None
+
+
+def forget(host: Host, names: set[tuple[str, str]]) -> None:
+    """Take resources, by kind and name, out of the ledger: they are gone, or no longer ours."""
+    ledger = read(host, {})["ledger"]
+    if isinstance(ledger, dict):
+        for part in ("resources", "left"):
+            ledger[part] = [one for one in ledger.get(part, []) if (one["kind"], one["name"]) not in names]
+        store(writable_directory(host) + "/ledger.json", json.dumps(ledger, sort_keys=True) + "\n")
 
 
 def close_run(host: Host, args: dict[str, object]) -> dict[str, object]:
@@ -112,9 +143,10 @@ def check(ledger: object) -> str:
     run, resources = ledger.get("run"), ledger.get("resources")
     if not isinstance(run, dict) or not isinstance(run.get("id"), str):
         return "it names no run"
-    if not isinstance(resources, list):
+    left = ledger.get("left", [])
+    if not isinstance(resources, list) or not isinstance(left, list):
         return "it has no list of resources"
-    for number, one in enumerate(resources):
+    for number, one in enumerate([*resources, *left]):
         texts = isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("kind", "name", "role"))
         if not texts or one["kind"] not in KINDS or not isinstance(one.get("state"), dict):
             return "resource %d is malformed" % number

@@ -7,6 +7,7 @@ from .host import BUDGET, Host, NodeError
 OF_SINGLE_BOX = ("reboot-here", "leave-note")
 VERBS = (
     *("facts", "observe", "drift", "ledger-open", "ledger-release", "ledger-close", "ledger-read"),
+    "removal",
     *OF_SINGLE_BOX,
 )
 
@@ -57,6 +58,10 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
         from .resume import VERBS as OF_RESUME  # noqa: PLC0415
 
         return OF_RESUME[verb](host, args)
+    if verb == "removal":
+        from .removal import removal  # noqa: PLC0415
+
+        return removal(host, args)
     from .ledger import VERBS as OF_LEDGER  # noqa: PLC0415
 
     return OF_LEDGER[str(verb)](host, args)

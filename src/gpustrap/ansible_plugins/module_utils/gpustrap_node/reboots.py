@@ -12,7 +12,7 @@ from .ledger import DIRECTORY, store, trusted, writable_directory
 
 FILE = DIRECTORY + "/reboots.json"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-STAGES = ("kernel", "driver", "mok")
+STAGES = ("kernel", "driver", "mok", "removal")
 DELAY = 2  # seconds between the answer and the reboot, so that the answer gets out
 
 

@@ -1,0 +1,51 @@
+"""A removal, for a terminal: what would go and what stays, node by node; then how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gpustrap.model.run import NodeRun
+from gpustrap.report.escape import one_line
+from gpustrap.report.layout import Hanging
+from gpustrap.report.next_step import next_step
+from gpustrap.report.verify_text import mark
+from gpustrap.report.view import counted
+
+
+def foreseen(node: str, packages: Sequence[str], files: Sequence[str], kept: Sequence[str]) -> RenderableType:
+    """What would go from a node, and what stays."""
+    name = (f"{one_line(node)}  ", "bold")
+    if not packages and not files:
+        head = Text.assemble(name, mark("good", "nothing of gpustrap's is left to remove"))
+    else:
+        head = Text.assemble(name, f"{counted(len(packages), 'package')} and {counted(len(files), 'file')} would go")
+    return Group(head, *_list("remove", [" ".join(packages)]), *_list("delete", files), *_list("stays", kept))
+
+
+def _list(word: str, lines: Iterable[str]) -> list[RenderableType]:
+    return [Hanging(one_line(line), Text(f"  {word}  ", style="dim")) for line in lines if line]
+
+
+def ended(nodes: Sequence[NodeRun]) -> RenderableType:
+    """How it went on each node, and the next command where one is needed."""
+    parts: list[RenderableType] = []
+    for node in nodes:
+        name = (f"{one_line(node.node)}  ", "bold")
+        if node.failure:
+            parts.append(Hanging(Text.assemble(name, mark("bad", node.outcome.value)), "", "  "))
+            parts += [Hanging(one_line(line), "    ") for line in node.failure.message.splitlines()]
+            parts.append(_next(node.failure.hint))
+            continue
+        step = node.boots[0] if node.boots else None
+        said = f"removed; {one_line(step.reason)}" if step else "removed"
+        parts.append(Hanging(Text.assemble(name, mark("warn" if node.waiting else "good", said)), "", "  "))
+        if node.waiting:
+            parts.append(_next(node.waiting.remedy))
+    return Group(*parts)
+
+
+def _next(command: str) -> RenderableType:
+    return Hanging(one_line(next_step(command)), Text("    Next: ", style="bold"))
