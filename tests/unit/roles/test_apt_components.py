@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustrap.ansible_plugins.module_utils.gpustrap_apt_components import with_components
+from gpustrap.ansible_plugins.module_utils.gpustrap_apt_components import list_name, with_components
 
 WANTED = ["contrib", "non-free", "non-free-firmware"]
 SUITES = ["bookworm", "stable"]
@@ -42,8 +42,12 @@ deb http://deb.debian.org/debian bookworm-backports main
 """
 
 
+def nobodys(_uri, _suite):
+    return False
+
+
 def test_deb822():
-    after = with_components(DEB822, True, WANTED, SUITES)
+    after = with_components(DEB822, True, WANTED, SUITES, nobodys)
     assert "Components: main non-free-firmware contrib non-free\n" in after
     assert "components: main\n contrib non-free non-free-firmware\n" in after
     assert after.count("non-free-firmware") == 2
@@ -52,7 +56,7 @@ def test_deb822():
 
 
 def test_one_line():
-    lines = with_components(ONE_LINE, False, WANTED, SUITES).splitlines()
+    lines = with_components(ONE_LINE, False, WANTED, SUITES, nobodys).splitlines()
     assert lines[0] == "deb http://deb.debian.org/debian bookworm main contrib non-free non-free-firmware # mine"
     assert lines[1].endswith("main contrib non-free non-free-firmware")
     assert lines[2:] == ONE_LINE.splitlines()[2:]
@@ -60,8 +64,8 @@ def test_one_line():
 
 @pytest.mark.parametrize(("text", "deb822"), [(DEB822, True), (ONE_LINE, False)])
 def test_second_time_changes_nothing(text, deb822):
-    once = with_components(text, deb822, WANTED, SUITES)
-    assert with_components(once, deb822, WANTED, SUITES) == once
+    once = with_components(text, deb822, WANTED, SUITES, nobodys)
+    assert with_components(once, deb822, WANTED, SUITES, nobodys) == once
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ def module(run, tools, tmp_path, monkeypatch):
     def call(apt_get="exit 0", check=False):
         tools(**{"apt-get": apt_get})
         release = {"VERSION_CODENAME": "bookworm"}
-        patch = {"APT": str(tmp_path), "parse_os_release": lambda _text: release}
+        patch = {"APT": str(tmp_path), "LISTS": str(tmp_path / "lists"), "parse_os_release": lambda _text: release}
         return run("gpustrap_apt_components", check=check, patch=patch, components=WANTED)
 
     return call
@@ -98,3 +102,30 @@ def test_mirror_without_the_component_leaves_the_files_as_they_were(module, tmp_
 def test_no_archive_at_all(module, tmp_path):
     (tmp_path / "sources.list").write_text("deb http://mirror/nvidia ./\n")
     assert "no live entry of bookworm's own archive" in module()["msg"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "suite", "name"),
+    [
+        ("http://deb.debian.org/debian", "bookworm", "deb.debian.org_debian_dists_bookworm"),
+        ("https://u:p@mirror.example:8080/a_b/", "stable", "mirror.example:8080_a%5fb_dists_stable"),
+        ("file:/srv/mirror", "bookworm", "srv_mirror_dists_bookworm"),
+    ],
+)
+def test_lists_are_called_as_apt_calls_them(uri, suite, name):
+    assert list_name(uri, suite).endswith(name)
+
+
+@pytest.mark.parametrize("entry", ["https://dl.google.com/linux/chrome/deb/ stable", "https://vpn.example/d bookworm"])
+def test_foreign_repository_that_looks_like_the_archive_is_left_alone(module, tmp_path, entry):
+    """Chrome, VS Code, Tailscale and every PPA have ``main`` of a suite that is called like the distribution's."""
+    uri, suite = entry.split()
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / (list_name(uri, suite) + "_InRelease")).write_text("-----BEGIN\n\nOrigin: Google LLC\n")
+    archive = list_name("http://deb.debian.org/debian", "bookworm")
+    (tmp_path / "lists" / (archive + "_InRelease")).write_text("Origin: Debian\nLabel: Debian\n")
+    theirs = tmp_path / "sources.list.d/theirs.list"
+    theirs.write_text(f"deb [arch=amd64] {uri} {suite} main\n")
+    (tmp_path / "sources.list").write_text(ONE_LINE)
+    assert module()["written"] == [str(tmp_path / "sources.list")]
+    assert "non-free" not in theirs.read_text()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import List, Sequence
+from typing import Callable, List, Sequence
+from urllib.parse import quote
 
 from .gpustrap_node.apt_sources import ONE_LINE, YES
+
+ORIGINS = ("Debian", "Ubuntu")  # a full copy of an archive keeps its Release file, and so its name
+Foreign = Callable[[str, str], bool]  # whether an entry of this URI and suite is known to be somebody else's
+Lack = Callable[[Sequence[str], Sequence[str], Sequence[str]], List[str]]  # URIs, suites, components -> what to add
 
 FIELD = re.compile(r"^(?P<name>[A-Za-z-]+):(?P<value>[^\n]*(?:\n[ \t][^\n]*)*)", re.MULTILINE)
 
 
-def with_components(text: str, deb822: bool, wanted: Sequence[str], suites: Sequence[str]) -> str:
+def with_components(text: str, deb822: bool, wanted: Sequence[str], suites: Sequence[str], foreign: Foreign) -> str:
     """The text of a sources file in which every live entry of the archive has the components; else unchanged.
 
     Args:
@@ -19,8 +24,27 @@ def with_components(text: str, deb822: bool, wanted: Sequence[str], suites: Sequ
         wanted: Components.
         suites: Names of the release: its codename, and what else means it. Entries of it, and of its updates and
             security fixes, are the archive's.
+        foreign: Tells entries that look the same, as Chrome's ``stable main`` and every PPA's do.
     """
-    return _deb822(text, wanted, suites) if deb822 else _one_line(text, wanted, suites)
+
+    def lack(uris: Sequence[str], names: Sequence[str], components: Sequence[str]) -> List[str]:
+        pairs = [(uri, suite) for uri in uris for suite in names]
+        ours = any(is_archive(u, s, components, suites) and not foreign(u, s) for u, s in pairs)
+        return missing(components, wanted) if ours else []
+
+    return _deb822(text, lack) if deb822 else _one_line(text, lack)
+
+
+def list_name(uri: str, suite: str) -> str:
+    """What apt calls the lists of an entry, without its last part: ``deb.debian.org_debian_dists_trixie``."""
+    place = re.sub(r"^[a-z+]+:/*(?:[^/@]*@)?", "", uri.rstrip("/") + "/dists/" + suite.rstrip("/"))
+    return quote(place, safe="/:~+=,!$&'()*;@[]").replace("_", "%5f").replace("/", "_")
+
+
+def origin(release: str) -> str:
+    """Who publishes an archive, by its Release file; empty where that does not say."""
+    found = re.search(r"^Origin:[ \t]*(.*?)[ \t]*$", release, re.MULTILINE)
+    return found.group(1) if found else ""
 
 
 def is_archive(uri: str, suite: str, components: Sequence[str], suites: Sequence[str]) -> bool:
@@ -38,34 +62,32 @@ def missing(present: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name not in present]
 
 
-def _one_line(text: str, wanted: Sequence[str], suites: Sequence[str]) -> str:
+def _one_line(text: str, lack: Lack) -> str:
     lines = text.splitlines(True)
     for number, line in enumerate(lines):
         code, mark, comment = line.rstrip("\n").partition("#")
         found = ONE_LINE.match(code.strip())
         if not found or found.group(1) != "deb":
             continue
-        components = found.group(5).split()
-        if is_archive(found.group(3), found.group(4), components, suites):
-            lack = missing(components, wanted)
+        more = lack([found.group(3)], [found.group(4)], found.group(5).split())
+        if more:
             end = " " + mark + comment if mark else ""
-            lines[number] = " ".join([code.rstrip(), *lack]) + end + ("\n" if line.endswith("\n") else "")
+            lines[number] = " ".join([code.rstrip(), *more]) + end + ("\n" if line.endswith("\n") else "")
     return "".join(lines)
 
 
-def _deb822(text: str, wanted: Sequence[str], suites: Sequence[str]) -> str:
+def _deb822(text: str, lack: Lack) -> str:
     parts: List[str] = re.split(r"(\n(?:[ \t]*\n)+)", text)
-    return "".join(part if number % 2 else _stanza(part, wanted, suites) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else _stanza(part, lack) for number, part in enumerate(parts))
 
 
-def _stanza(stanza: str, wanted: Sequence[str], suites: Sequence[str]) -> str:
+def _stanza(stanza: str, lack: Lack) -> str:
     plain = re.sub(r"(?m)^#.*\n?", "", stanza)
     fields = {m.group("name").lower(): m.group("value").split() for m in FIELD.finditer(plain)}
     components = fields.get("components", [])
     live = (fields.get("enabled") or ["yes"])[0].lower() in YES and "deb" in fields.get("types", [])
-    ours = any(is_archive(u, s, components, suites) for u in fields.get("uris", []) for s in fields.get("suites", []))
-    lack = missing(components, wanted)
-    if not (live and ours and lack):
+    more = lack(fields.get("uris", []), fields.get("suites", []), components)
+    if not (live and more):
         return stanza
     field = re.compile(r"^components:[^\n]*(?:\n[ \t][^\n]*)*", re.IGNORECASE | re.MULTILINE)
-    return field.sub(lambda found: " ".join([found.group(0).rstrip(), *lack]), stanza, count=1)
+    return field.sub(lambda found: " ".join([found.group(0).rstrip(), *more]), stanza, count=1)

@@ -8,7 +8,7 @@ from glob import glob
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpustrap_apt import ACT_SECONDS, Runner, tail
-from ansible.module_utils.gpustrap_apt_components import with_components
+from ansible.module_utils.gpustrap_apt_components import ORIGINS, list_name, origin, with_components
 from ansible.module_utils.gpustrap_node.host import Host
 from ansible.module_utils.gpustrap_node.system import parse_os_release
 
@@ -17,7 +17,8 @@ module: gpustrap_apt_components
 short_description: Components of the distribution's archive, e.g. contrib and non-free
 description:
   - Adds components to the entries of the node's own archive, deb822 or one-line, whichever are live; everything else in
-    these files stays, and a backup lies beside them. Fetches the package lists of what changed; where a mirror does not
+    these files stays, and a backup lies beside them. Entries of which apt knows that somebody else publishes them
+    (a browser's, a PPA) are left alone. Fetches the package lists of what changed; where a mirror does not
     have a component, the files are put back as they were.
 options:
   components: {type: list, elements: str, required: true, description: "Components, e.g. non-free."}
@@ -33,6 +34,7 @@ claims: {type: list, returned: success, description: "Nothing; the files are the
 """
 
 APT = "/etc/apt"
+LISTS = "/var/lib/apt/lists"
 ALIASES = ("stable", "oldstable")  # what a release is called in sources that were not written by its codename
 
 
@@ -49,8 +51,8 @@ def main() -> None:
             continue
         text = read(path)
         deb822 = path.endswith(".sources")
-        entries += with_components(text, deb822, ["gpustrap-probe"], suites) != text
-        after = with_components(text, deb822, module.params["components"], suites)
+        entries += with_components(text, deb822, ["gpustrap-probe"], suites, foreign) != text
+        after = with_components(text, deb822, module.params["components"], suites, foreign)
         if after != text:
             written.append(path)
             before[path] = text
@@ -66,6 +68,15 @@ def main() -> None:
     if before and not module.check_mode:
         fetch(module, before)
     module.exit_json(changed=bool(written), written=written, claims=[])
+
+
+def foreign(uri: str, suite: str) -> bool:
+    """Whether apt has fetched of an entry that it is somebody else's archive."""
+    for ending in ("_InRelease", "_Release"):
+        path = LISTS + "/" + list_name(uri, suite) + ending
+        if os.path.isfile(path):
+            return origin(read(path)) not in ORIGINS
+    return False
 
 
 def fetch(module: AnsibleModule, before: dict[str, str]) -> None:
