@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Callable, List, Sequence
-from urllib.parse import quote
+from urllib.parse import unquote
 
 from .gpustrap_node.apt_sources import ONE_LINE, YES
 
+QUOTED = re.compile(r"[\\|{}\[\]<>\"^~_=!@#$%&*\x00-\x20\x7f]")  # apt's URItoFileName()
 ORIGINS = ("Debian", "Ubuntu")  # a full copy of an archive keeps its Release file, and so its name
 Foreign = Callable[[str, str], bool]  # whether an entry of this URI and suite is known to be somebody else's
 Lack = Callable[[Sequence[str], Sequence[str], Sequence[str]], List[str]]  # URIs, suites, components -> what to add
@@ -37,8 +38,8 @@ def with_components(text: str, deb822: bool, wanted: Sequence[str], suites: Sequ
 
 def list_name(uri: str, suite: str) -> str:
     """What apt calls the lists of an entry, without its last part: ``deb.debian.org_debian_dists_trixie``."""
-    place = re.sub(r"^[a-z+]+:/*(?:[^/@]*@)?", "", uri.rstrip("/") + "/dists/" + suite.rstrip("/"))
-    return quote(place, safe="/:~+=,!$&'()*;@[]").replace("_", "%5f").replace("/", "_")
+    place = re.sub(r"^[a-z+]+:(?://)?(?:[^/@]*@)?", "", unquote(uri).rstrip("/") + "/dists/" + suite.rstrip("/"))
+    return QUOTED.sub(lambda found: "%%%02x" % ord(found.group(0)), place).replace("/", "_")
 
 
 def origin(release: str) -> str:
