@@ -66,6 +66,7 @@ def plan_containers(stack: Stack, docker: Part) -> Part:
             f"{ROLE}_mode": mode.name,
             f"{ROLE}_docker_cdi_feature": mode.feature,
             f"{ROLE}_podman_min": _podman(stack),
+            f"{ROLE}_proxy": inputs.proxy,
             f"{ROLE}_containerd": inputs.request.container_toolkit_containerd,
             **{f"{ROLE}_{key}": value for key, value in variables(inputs, repository).items()},
         },
