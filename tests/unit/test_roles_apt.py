@@ -186,3 +186,12 @@ def test_lists_age_by_apts_scratch_directory(tmp_path):
     born = partial.stat().st_mtime
     assert apt.lists_are_fresh(born + 60, str(tmp_path))
     assert not apt.lists_are_fresh(born + 7200, str(tmp_path))
+
+
+def test_apt_prompt_hang():
+    """Nothing that a package asks waits for an answer: no debconf, no needrestart, no terminal to ask at."""
+    code, said = apt.Runner().run(["sh", "-c", "env; cat"])
+    asks_nothing = {"DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l", "APT_LISTCHANGES_FRONTEND=none"}
+    assert code == 0
+    assert asks_nothing <= set(said.splitlines())
+    assert {"Dpkg::Options::=--force-confdef", "Dpkg::Options::=--force-confold"} <= set(apt.APT_OPTIONS)
