@@ -125,12 +125,16 @@ class Driver:
         known, wanted = apt.installed_packages(self.host), self.asked.wanted
         gcc = plan.compiler(self.host.read("/proc/version") or "") if wanted.module == "dkms" else ""
         kernels = [t.replace(plan.KERNEL, k) for t in self.asked.kernel_packages for k in self.kernels]
-        names = {*wanted.packages, *plan.installed_driver(known), *kernels, *([gcc] if gcc else [])}
+        theirs = {name for name, package in known.items() if package.hold and name not in self.held_before}
+        with_driver = [name for name in self.held if name not in wanted.packages and name not in theirs]
+        names = {*wanted.packages, *plan.installed_driver(known), *kernels, *with_driver, *([gcc] if gcc else [])}
         versions = self._versions(sorted(names))
         for_kernel = plan.for_kernels(self.asked.kernel_packages, self.kernels, known, versions.__contains__)
         for_kernel = [name for name in for_kernel if name in versions or not self._needless(name, known)]
         for_kernel += [gcc] if gcc in versions else []
         todo = plan.step(wanted, for_kernel, known, versions)
+        if any("=" in word for word in todo.install):  # prebuilt modules are of one driver, and of one kernel
+            todo.install.extend(plan.outdated(with_driver, known, versions))
         without = [name for name in todo.install if "=" not in name and name not in versions]
         return todo, [*plan.gone(todo.install, versions), *(self._headers(name) for name in without)]
 
@@ -166,7 +170,7 @@ class Driver:
                 output = self._simulate(left, pins)
             except apt.AptError:
                 left = todo._replace(along=[])
-        plan.refuse_more(output, self.asked.wanted, [*self._ours(), *self.metapackages])
+        plan.refuse_more(output, self.asked.wanted, self._ours())
         return left
 
     def _simulate(self, todo: plan.Step, pins: Sequence[str]) -> str:

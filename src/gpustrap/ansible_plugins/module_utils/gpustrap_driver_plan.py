@@ -79,6 +79,12 @@ def _along(
     return found
 
 
+def outdated(names: Sequence[str], known: Known, versions: Dict[str, List[str]]) -> list[str]:
+    """Those of the installed packages of which apt has another version, its first one."""
+    there = [name for name in names if name in known and known[name].present and versions.get(name)]
+    return [name for name in there if versions[name][0] != known[name].version]
+
+
 def for_kernels(
     templates: Sequence[str], kernels: Sequence[str], known: Known, can_be_had: Callable[[str], bool]
 ) -> list[str]:
