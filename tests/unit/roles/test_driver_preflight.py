@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustrap.ansible_plugins.module_utils.gpustrap_driver_preflight import problems
+from gpustrap.ansible_plugins.module_utils.gpustrap_driver_preflight import problems, problems_of_rpms
 from gpustrap.ansible_plugins.module_utils.gpustrap_node import dpkg
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.driver_set import Wanted
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Host
@@ -69,3 +69,29 @@ def test_module_in_use(look, busy):
 def test_users_are_left_alone_where_nothing_changes_or_they_may_be_disrupted(look, busy):
     assert look("595.71.05-1") == []
     assert look("580.178.04-1", users="allow") == []
+
+
+def test_module_in_use_on_the_rhel_family(tmp_path, busy):
+    host, there = Host(str(tmp_path)), {"nvidia-kernel-open-dkms": "3:580.178.04-1.el9"}
+    [said] = problems_of_rpms(host, there, WANTED, "refuse")
+    assert "python3 train.py" in said
+    assert problems_of_rpms(host, there, WANTED, "allow") == []
+    assert problems_of_rpms(host, {"nvidia-kernel-open-dkms": "3:595.71.05-1.el9"}, WANTED, "refuse") == []
+
+
+def test_runfile_leftover_on_the_rhel_family(tmp_path):
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/nvidia-uninstall").touch()
+    [said] = problems_of_rpms(Host(str(tmp_path)), {}, WANTED, "refuse")
+    assert "sudo nvidia-uninstall" in said
+
+
+def test_module_takes_rpm_where_there_is_no_dpkg(run, tools, tmp_path, busy):
+    tools(rpm="echo nvidia-kernel-open-dkms 3:580.178.04-1.el9 x86_64")
+    locked = {"branch": "595", "flavour": "open", "module": "dkms"}
+    packages = [{"name": "nvidia-kernel-open-dkms", "version": "595.71.05-1"}]
+    patch = {"Host": lambda: Host(str(tmp_path))}
+    failed = run("gpustrap_nvidia_preflight", patch=patch, packages=packages, **locked)
+    assert "the GPUs are in use" in failed["msg"]
+    tools(rpm="echo nvidia-kernel-open-dkms 3:595.71.05-1.el9 x86_64")
+    assert run("gpustrap_nvidia_preflight", patch=patch, packages=packages, **locked)["changed"] is False

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import Dict, List
 
 from .gpustrap_driver_plan import Known, installed_driver, step
 from .gpustrap_node.driver_set import Wanted, upstream
 from .gpustrap_node.holders import holders
 from .gpustrap_node.host import Host
-from .gpustrap_node.installs import install_facts
+from .gpustrap_node.installs import RUNFILE, install_facts
 
 SHOWN = 8
+INSTALLER = "NVIDIA's .run file installed a driver here (%s); remove it on the node with: sudo nvidia-uninstall"
 
 
 def problems(host: Host, known: Known, wanted: Wanted, users: str) -> list[str]:
@@ -28,6 +29,21 @@ def problems(host: Host, known: Known, wanted: Wanted, users: str) -> list[str]:
     return found
 
 
+def problems_of_rpms(host: Host, there: Dict[str, str], wanted: Wanted, users: str) -> list[str]:
+    """The same on the RHEL family, where rpm itself refuses to write over files that no package owns.
+
+    Args:
+        host: The node.
+        there: Installed packages of the driver, name and version.
+        wanted: The locked driver.
+        users: As above.
+    """
+    left = [path for path in RUNFILE if host.exists(path)]
+    found = [INSTALLER % _some(left)] if left else []
+    changed = any(upstream(there.get(name, "")) != upstream(one) for name, one in wanted.packages.items())
+    return found + (in_use(host) if users == "refuse" and changed else [])
+
+
 def changes(known: Known, wanted: Wanted) -> bool:
     """Whether parts of the driver will be installed, replaced or removed."""
     todo = step(wanted, [], known, {})
@@ -40,8 +56,7 @@ def leftovers(host: Host, known: Known) -> list[str]:
     runfile = [row for row in rows if row["origin"] == "runfile"]
     unowned = [str(row["path"]) for row in rows if row["origin"] == "unowned"]
     if runfile:
-        said = "NVIDIA's .run file installed a driver here (%s); remove it on the node with: sudo nvidia-uninstall"
-        return [said % _some([str(row["path"]) for row in runfile] + unowned)]
+        return [INSTALLER % _some([str(row["path"]) for row in runfile] + unowned)]
     said = "of a driver that no package owns: %s; remove them on the node, or move them away"
     return ([said % _some(unowned)] if unowned else []) + _strangers(rows, known)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_driver_preflight import problems
-from ansible.module_utils.gpustrap_node import dpkg
+from ansible.module_utils.gpustrap_driver_preflight import problems, problems_of_rpms
+from ansible.module_utils.gpustrap_node import dpkg, rpm
 from ansible.module_utils.gpustrap_node.driver_set import Wanted
 from ansible.module_utils.gpustrap_node.host import Host
 
@@ -48,13 +48,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     given, host = module.params, Host()
-    known = dpkg.packages(host)
-    if known is None:
-        module.fail_json(msg="dpkg's database cannot be read; is this a Debian or Ubuntu machine?")
     wanted = Wanted(
         given["branch"], given["flavour"], given["module"], {one["name"]: one["version"] for one in given["packages"]}
     )
-    found = problems(host, known, wanted, given["gpu_users"])
+    known = dpkg.packages(host)
+    if known is None:
+        there = rpm.package_facts(host, list(wanted.packages)).get("packages", {})
+        found = problems_of_rpms(host, there, wanted, given["gpu_users"])
+    else:
+        found = problems(host, known, wanted, given["gpu_users"])
     if found:
         module.fail_json(msg="\n".join(found))
     module.exit_json(changed=False, claims=[])
