@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from gpustrap.ansible_plugins.module_utils.gpustrap_driver_preflight import problems, problems_of_rpms
@@ -86,12 +88,11 @@ def test_runfile_leftover_on_the_rhel_family(tmp_path):
     assert "sudo nvidia-uninstall" in said
 
 
-def test_module_takes_rpm_where_there_is_no_dpkg(run, tools, tmp_path, busy):
-    tools(rpm="echo nvidia-kernel-open-dkms 3:580.178.04-1.el9 x86_64")
-    locked = {"branch": "595", "flavour": "open", "module": "dkms"}
+@pytest.mark.parametrize(("version", "refused"), [("3:580.178.04-1.el9", True), ("3:595.71.05-1.el9", False)])
+def test_module_takes_rpm_where_there_is_no_dpkg(run, tmp_path, busy, version, refused):
+    rpm = SimpleNamespace(package_facts=lambda _host, names: {"kind": "dnf", "packages": dict.fromkeys(names, version)})
+    patch = {"Host": lambda: Host(str(tmp_path)), "rpm": rpm}
     packages = [{"name": "nvidia-kernel-open-dkms", "version": "595.71.05-1"}]
-    patch = {"Host": lambda: Host(str(tmp_path))}
-    failed = run("gpustrap_nvidia_preflight", patch=patch, packages=packages, **locked)
-    assert "the GPUs are in use" in failed["msg"]
-    tools(rpm="echo nvidia-kernel-open-dkms 3:595.71.05-1.el9 x86_64")
-    assert run("gpustrap_nvidia_preflight", patch=patch, packages=packages, **locked)["changed"] is False
+    done = run("gpustrap_nvidia_preflight", patch=patch, packages=packages, branch="595", flavour="open", module="dkms")
+    assert ("the GPUs are in use" in done.get("msg", "")) == refused
+    assert done.get("failed", False) == refused
