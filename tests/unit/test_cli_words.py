@@ -14,7 +14,7 @@ from gpustrap.commands.enroll import Enrolled
 from gpustrap.commands.plan import Planned
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
-from gpustrap.lab.manager import Status
+from gpustrap.lab.status import Status
 from gpustrap.model.lock import Lock
 from gpustrap.model.node import Access, Endpoint, Escalation, Node
 from gpustrap.model.request import Request

@@ -8,7 +8,8 @@ from pathlib import Path
 from gpustrap.errors import Problem
 from gpustrap.lab import images, inventory, preflight, state
 from gpustrap.lab.engine import Engine, refusal
-from gpustrap.lab.manager import DEFAULT_LAB, Lab, LabNode, NodeSpec, Status, all_statuses
+from gpustrap.lab.manager import DEFAULT_LAB, Lab, LabNode, NodeSpec, all_statuses
+from gpustrap.lab.status import Status
 from gpustrap.model.progress import Progress, silent
 from gpustrap.model.site import Site
 

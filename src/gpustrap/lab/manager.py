@@ -15,21 +15,18 @@ from typing import TypeVar
 from gpustrap.errors import GpustrapError
 from gpustrap.lab import container, images, network, preflight, state
 from gpustrap.lab.engine import (
-    LABEL_ADDRESS,
     LABEL_LAB,
-    LABEL_NODE,
-    LABEL_OS,
     LABEL_SNAPSHOT,
     Engine,
     EngineError,
     refusal,
 )
 from gpustrap.lab.gpus import node as gpu_node
+from gpustrap.lab.status import MIRROR, Status, read_statuses
 from gpustrap.model.progress import Progress, Step, silent
 
 DEFAULT_LAB = "lab"
 USER = "ubuntu"
-MIRROR = "mirror"
 MIRROR_OS = "debian13"
 BOOT_SECONDS = 180
 T = TypeVar("T")
@@ -92,17 +89,6 @@ class LabNode:
         )
         out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(words, done.returncode, out, err)
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A container of a lab as the engine sees it; also of a lab that crashed."""
-
-    lab: str
-    name: str
-    os: str
-    address: str
-    state: str
 
 
 def check_name(what: str, text: str) -> None:
@@ -263,7 +249,7 @@ class Lab:
 
     def status(self) -> tuple[Status, ...]:
         """The containers of this lab, also what a crash left behind."""
-        return _statuses(self.engine, self._label)
+        return read_statuses(self.engine, self._label)
 
     def reboot(self, node: str) -> LabNode:
         """Reboot a node as its user would, and wait until it is back.
@@ -379,28 +365,7 @@ READY = (
 def all_statuses() -> tuple[Status, ...]:
     """The containers of every lab on this machine."""
     preflight.require()
-    return _statuses(Engine.start(), f"label={LABEL_LAB}")
-
-
-def _statuses(engine: Engine, condition: str) -> tuple[Status, ...]:
-    found = []
-    for entry in engine.list("ps", condition):
-        labels = entry["Labels"]
-        found.append(
-            Status(
-                lab=labels[LABEL_LAB],
-                name=labels.get(LABEL_NODE, MIRROR),
-                os=labels.get(LABEL_OS, ""),
-                address=labels.get(LABEL_ADDRESS, ""),
-                state=entry["State"],
-            )
-        )
-    with_nodes = {status.lab for status in found}
-    for bridge in engine.list("network", condition):
-        lab = bridge["labels"][LABEL_LAB]
-        if lab not in with_nodes:
-            found.append(Status(lab, name="", os="", address=bridge["subnets"][0]["subnet"], state="only a bridge"))
-    return tuple(sorted(found, key=lambda status: (status.lab, status.name)))
+    return read_statuses(Engine.start(), f"label={LABEL_LAB}")
 
 
 def _each(function: Callable[[NodeSpec], T], specs: Sequence[NodeSpec]) -> tuple[T, ...]:
