@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,22 @@ def test_the_private_directory_is_private_short_and_gone() -> None:
         assert len(str(private / "cp")) + 28 < 104
         (private / "secret").write_text("x")
     assert not private.exists()
+
+
+def test_what_a_killed_run_left_goes_with_the_next_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed cannot clean up, and its sudo password must not lie there for good."""
+    code = "import os; from gpustrap.converge import session as s\nwith s.private_directory(): os.kill(os.getpid(), 9)"
+    with tempfile.TemporaryDirectory(prefix="gst-", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": name}, check=False)
+        [left] = Path(name).iterdir()
+        (left / "become").write_text("secret")
+        (Path(name) / "gpustrap-mine").mkdir()
+        with private_directory() as first, private_directory() as second:
+            assert not left.exists()
+            assert first.exists()
+            assert second.exists()
+        assert [path.name for path in Path(name).iterdir()] == ["gpustrap-mine"]
 
 
 def test_the_private_directory_has_a_path_that_no_shell_takes_apart(

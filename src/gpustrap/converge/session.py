@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import fcntl
 import json
 import os
 import re
@@ -37,6 +38,7 @@ PLANNING_TAG = "gpustrap_plan"  # of the tasks that plan a node without a lock: 
 CANCEL_SECONDS = 0.5  # how often ansible-runner looks whether it was cancelled
 CANCELLED = "canceled"
 SUDO_SECONDS = 120
+ALIVE = "alive"  # in the directory of a run: locked by its process
 SWEEPS = 20  # a worker may fork once more while it is being ended
 
 
@@ -170,11 +172,26 @@ def private_directory() -> Iterator[Path]:
     too_long = len(os.fsencode(place)) + len("/gpustrap-12345678/cp") > CONTROL_DIRECTORY_MAX
     if too_long or not re.fullmatch(r"[\w/.-]+", place):
         place = "/tmp"  # noqa: S108 - only a parent: mkdtemp makes a fresh 0700 directory in it
+    _sweep(Path(place))
     private = Path(tempfile.mkdtemp(prefix="gpustrap-", dir=place))
     try:
-        yield private
+        with (private / "new").open("w", encoding="utf-8") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)
+            (private / "new").rename(private / ALIVE)  # from now on it is locked as long as this process lives
+            yield private
     finally:
         shutil.rmtree(private, ignore_errors=True)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the directories of runs that were killed: a sudo password may lie in them."""
+    for directory in place.glob("gpustrap-*"):
+        with suppress(OSError):  # a run is alive there, or it is none of ours
+            if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
+                continue
+            with (directory / ALIVE).open(encoding="utf-8") as alive:
+                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
