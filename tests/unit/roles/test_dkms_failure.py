@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpustrap.ansible_plugins.module_utils import gpustrap_dkms as dkms
+from gpustrap.ansible_plugins.module_utils.gpustrap_apt import Runner
+from gpustrap.ansible_plugins.module_utils.gpustrap_driver_mend import diagnosed
+from gpustrap.ansible_plugins.module_utils.gpustrap_node.driver_set import Wanted
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Host
 
 LOG = """DKMS make.log for nvidia-580.119.02 for kernel 6.17.9-76061709-generic (x86_64)
@@ -106,3 +109,20 @@ def test_a_compiler_that_is_missing_is_said(tmp_path):
     put(tmp_path, "/var/lib/dkms/nvidia/595.91.07/build/make.log", log)
     [found] = dkms.failures(Host(str(tmp_path)), "", "595.91.07")
     assert found.errors[0] == "/bin/sh: 1: cc: not found"
+
+
+def test_dkms_build_fail_of_somebody_elses_module_is_not_the_drivers(tmp_path):
+    """A new kernel's headers have DKMS build every module: the one that fails may be a network card's."""
+    put(tmp_path, "/var/lib/dkms/r8125/9.011/build/make.log", LOG.replace("nvidia-580.119.02", "r8125-9.011"))
+    put(
+        tmp_path,
+        "/var/lib/dpkg/status",
+        "Package: linux-headers-6.17\nStatus: install ok half-configured\nVersion: 1\n",
+    )
+    wanted = Wanted("580", "open", "dkms", {"nvidia-kernel-open-dkms": "580.119.02-1"})
+    said = "Consult /var/lib/dkms/r8125/9.011/build/make.log for more information.\n"
+    words = str(diagnosed(Runner(), Host(str(tmp_path)), wanted, said))
+    assert "module r8125/9.011, no part of it, does not build for kernel 6.17.9-76061709-generic" in words
+    assert "sudo dkms remove r8125/9.011 --all" in words
+    assert "the module of driver" not in words
+    assert "gpustrap_driver_branch" not in words

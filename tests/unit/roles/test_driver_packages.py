@@ -288,7 +288,7 @@ def test_module_that_a_moved_kernel_lacks_is_built(node):
     def build(argv, timeout=0):
         if argv[0] == "dkms":
             node.module(KERNEL)
-            return 0, ""
+            return 11, "another module, of a network card, does not build"
         return answer(argv)
 
     node.run = build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import List, NamedTuple
 
 from .gpustrap_node.host import Host
@@ -27,6 +28,16 @@ class Failure(NamedTuple):
     def words(self) -> str:
         """``for kernel 6.17.9 (/var/lib/dkms/…/make.log)``."""
         return "%s(%s)" % ("for kernel %s " % self.kernel if self.kernel else "", self.log)
+
+    @property
+    def module(self) -> str:
+        """``nvidia/595.91.07``, as dkms takes it."""
+        return "/".join(self.log[len(TREE) + 1 :].split("/")[:2])
+
+    @property
+    def of_driver(self) -> bool:
+        """Whether it is NVIDIA's; DKMS builds the modules of all packages for a new kernel, and fails with any."""
+        return any(fnmatchcase(self.module.partition("/")[0], name) for name in NAMES)
 
 
 def failures(host: Host, said: str, version: str) -> list[Failure]:

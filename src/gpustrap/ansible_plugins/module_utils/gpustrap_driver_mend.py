@@ -67,20 +67,25 @@ def remove_broken(runner: apt.Runner, host: Host) -> list[str]:
 def diagnosed(runner: apt.Runner, host: Host, wanted: Wanted, output: str) -> apt.AptError:
     """Why installing the driver failed, after dpkg was left as healthy as it can be."""
     version = upstream(wanted.version)
-    builds = dkms.failures(host, output, version)
+    failed = dkms.failures(host, output, version)
+    builds = [build for build in failed if build.of_driver]
+    others = [build for build in failed if not build.of_driver and not builds]
     removed = remove_broken(runner, host)
     left = apt.half_installed(apt.installed_packages(host))
-    said = ["the driver %s could not be installed" % version]
-    for build in builds:
-        said = ["the module of driver %s does not build %s:" % (version, build.words)]
-        said += ["  " + line for line in build.errors]
+    said = [] if builds else ["the driver %s could not be installed" % version]
+    for build in builds or others:
+        what = "the module of driver %s" % version if build.of_driver else "module %s, no part of it," % build.module
+        said += ["%s does not build %s:" % (what, build.words), *("  " + line for line in build.errors)]
     if removed:
         said.append("removed, so that apt works: " + ", ".join(removed))
     if left:
         said.append("dpkg left in the middle: %s; see on the node: sudo dpkg --configure -a" % ", ".join(left))
+    if others:
+        remove = "; ".join("sudo dkms remove %s --all" % build.module for build in others)
+        said.append("Mend that module, or remove it on the node: %s; then gpustrap apply NODE" % remove)
     if builds:
         said.append(
             "Boot a kernel that it builds for, or set gpustrap_driver_branch to a later branch; then gpustrap plan "
             "--upgrade NODE, and gpustrap apply NODE"
         )
-    return apt.AptError("\n".join(said), "" if builds else apt.tail(output))
+    return apt.AptError("\n".join(said), "" if failed else apt.tail(output))
