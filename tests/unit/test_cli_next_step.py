@@ -25,6 +25,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("gpustrap apply", "gpustrap apply --site 'my site'"),
         ("gpustrap enroll n1 -k", "gpustrap enroll --site 'my site' n1 -k"),
         ("correct it, then gpustrap plan; gpustrap apply", None),
+        ("gpustrap remove driver n1 --reboot", "gpustrap remove --site 'my site' driver n1 --reboot"),
         ("gpustrap lab up n1", "gpustrap lab up n1"),
         ("gpustrap plan --site other", "gpustrap plan --site other"),
         ("less .gpustrap/plan; gpustrap planned it", "less .gpustrap/plan; gpustrap planned it"),

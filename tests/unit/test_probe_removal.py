@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpustrap.ansible_plugins.module_utils.gpustrap_driver_files import PREFERENCES, preferences
 from gpustrap.ansible_plugins.module_utils.gpustrap_node import ledger, removal
+from gpustrap.ansible_plugins.module_utils.gpustrap_node.driver_set import Wanted
 from gpustrap.ansible_plugins.module_utils.gpustrap_node.host import Host, NodeError
 from gpustrap.model.removal import ROLES, Part
 
@@ -29,6 +31,7 @@ class Node:
         self.left: list[dict[str, Any]] = []
         self.installed: dict[str, str] = {}
         self.before: dict[str, str] | None = {}
+        self.holds: list[str] = []
         self.automatic: list[str] = []
         self.needs: dict[str, set[str]] = {}  # package -> what it depends on
         self.asked: list[tuple[tuple[str, ...], bool]] = []
@@ -76,7 +79,7 @@ class Node:
         book = {"version": 1, "run": {"id": "r1"}, "resources": self.resources, "left": self.left}
         self.write(ledger.LEDGER, json.dumps(book))
         if self.before is not None:
-            self.write(ledger.BEFORE, json.dumps({"run": "r1", "packages": self.before}))
+            self.write(ledger.BEFORE, json.dumps({"run": "r1", "packages": self.before, "holds": self.holds}))
         (self.root / "var/lib/gpustrap").chmod(0o700)
         return removal.look(self.host, part, wanted, self.apt)
 
@@ -97,6 +100,7 @@ def node(tmp_path: Path) -> Node:
 def test_parts_are_the_same_on_both_sides() -> None:
     assert {part: ROLES[Part(part)] for part in removal.PARTS} == removal.PARTS
     assert {part.value for part in Part} == set(removal.PARTS)
+    assert removal.PREFERENCES == PREFERENCES
 
 
 def test_what_a_role_claimed_goes_and_nothing_of_other_roles(node: Node) -> None:
@@ -183,6 +187,18 @@ def test_somebodys_hold_is_refused_and_ours_is_not(node: Node) -> None:
     node.package("nvidia-smi", want="hold")
     code, said = node.refusal()
     assert (code, said.startswith("somebody put nvidia-smi on hold")) == ("held", True)
+
+
+def test_the_kernel_that_we_held_may_move_again_and_what_was_held_before_may_not(node: Node) -> None:
+    for name in ("linux-generic", "linux-headers-generic"):
+        node.package(name, "", want="hold")
+    wanted = Wanted("580", "open", "prebuilt", {"nvidia-utils-580": "580.1-1"})
+    node.write(removal.PREFERENCES, preferences(wanted, "hold", ["linux-generic", "linux-headers-generic", "gone"]))
+    node.holds = ["linux-headers-generic"]
+    assert node.look().released == ["linux-generic"]
+    assert node.look("cuda").released == []
+    node.package("linux-generic", "")
+    assert node.look().released == []
 
 
 def test_a_file_that_was_changed_stays(node: Node) -> None:
@@ -280,12 +296,12 @@ def test_the_note_is_of_the_time_before_the_first_run_only(node: Node) -> None:
     (node.root / ledger.LEDGER.lstrip("/")).unlink()
     (node.root / ledger.BEFORE.lstrip("/")).unlink()
     ledger.open_run(node.host, {"run_id": "r1"})
-    assert ledger.packages_before(node.host) == {DKMS: "1"}
+    assert ledger.before(node.host) == ({DKMS: "1"}, [])
     node.installed["later"] = "install"
     node.look()  # has a ledger again
     (node.root / ledger.BEFORE.lstrip("/")).unlink(missing_ok=True)
     ledger.open_run(node.host, {"run_id": "r2"})
-    assert ledger.packages_before(node.host) is None
+    assert ledger.before(node.host) is None
 
 
 def test_what_is_gone_is_forgotten_and_the_rest_is_not(node: Node) -> None:

@@ -19,7 +19,7 @@ from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.lock import Lock, NodeLock
 from gpustrap.model.node import Endpoint, Node, Secrets
-from gpustrap.model.removal import Part
+from gpustrap.model.removal import Part, Removal
 from gpustrap.model.request import Request
 from gpustrap.model.run import BootStep, NodeRun, Outcome
 from gpustrap.model.site import Site
@@ -27,7 +27,12 @@ from gpustrap.report import remove_text
 from gpustrap.resolve.digests import request_digest
 
 NONE = Request.model_validate({"gpu": "none"})
-LIST = {"packages": ["nvidia-kernel-open-dkms"], "files": ["/etc/modprobe.d/gpustrap-nvidia.conf"], "kept": ["x: why"]}
+LIST = {
+    "packages": ["nvidia-kernel-open-dkms"],
+    "files": ["/etc/modprobe.d/gpustrap-nvidia.conf"],
+    "kept": ["x: why"],
+    "released": ["linux-generic"],
+}
 
 
 def node(name: str = "n1", request: Request = NONE) -> Node:
@@ -149,10 +154,10 @@ def test_a_removed_driver_that_is_loaded_ends_with_21() -> None:
 
 
 def test_the_list_is_shown_whole() -> None:
-    text = shown(remove_text.foreseen("n1", LIST["packages"], LIST["files"], LIST["kept"]))
+    text = shown(remove_text.foreseen("n1", Removal.model_validate(LIST)))
     assert "1 package and 1 file would go" in text
     assert all(word in text for words in LIST.values() for word in words)
-    assert "nothing of gpustrap's" in shown(remove_text.foreseen("n1", [], [], []))
+    assert "nothing of gpustrap's" in shown(remove_text.foreseen("n1", Removal()))
 
 
 def test_the_playbook_removes_then_looks_at_the_reboot_and_is_quiet() -> None:

@@ -93,7 +93,7 @@ def remove(
     problems = [p for one in foreseen for p in one.problems]
     going = [one for one in foreseen if not one.problems]
     for one in going if form is Format.TABLE else ():
-        emit(None, remove_text.foreseen(one.node.name, one.removal.packages, one.removal.files, one.removal.kept), form)
+        emit(None, remove_text.foreseen(one.node.name, one.removal), form)
     data = {"nodes": [one.as_data() for one in foreseen], "removed": []}
     code = worst(p.exit_code for p in problems)
     something = any(one.removal.packages or one.removal.files for one in going)

@@ -99,13 +99,14 @@ def foresee(
         secrets=secrets,
         forks=forks,
         progress=progress,
+        asking="asking what is gpustrap's own, and apt who needs it",
     )
     result = []
     for node in nodes:
         why = refused.get(node.name)
         one = Foreseen(node, problems=(why,)) if why else _foreseen(part, node, answers[node.name])
         result.append(one)
-        progress(Step(node.name, SEE_BELOW, done=True, ok=not one.problems))
+        progress(Step(node.name, SEE_BELOW if one.problems else "looked at", done=True, ok=not one.problems))
     return tuple(result)
 
 

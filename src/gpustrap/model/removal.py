@@ -29,4 +29,5 @@ class Removal(FromNode):
     packages: tuple[str, ...] = Field(default=(), max_length=MOST)
     files: tuple[str, ...] = Field(default=(), max_length=MOST)
     units: tuple[str, ...] = Field(default=(), max_length=MOST)
+    released: tuple[str, ...] = Field(default=(), max_length=MOST, description="packages that stay, no longer on hold")
     kept: tuple[str, ...] = Field(default=(), max_length=MOST)

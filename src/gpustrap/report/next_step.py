@@ -9,11 +9,11 @@ from pathlib import Path
 
 SITE_VARIABLE = "GPUSTRAP_SITE"
 _COMMAND = re.compile(
-    r"(?<![\w./-])gpustrap (?:enroll|inspect|plan|apply|verify|drift|report)(?![\w-])(?![^;&|\n]*--site)"
+    r"(?<![\w./-])gpustrap (?:enroll|inspect|plan|apply|verify|drift|remove|report)(?![\w-])(?![^;&|\n]*--site)"
 )
 # With the words up to where the command may end.
 _OF_MACHINE = re.compile(
-    r"(?<![\w./-])(gpustrap (?:inspect|plan|apply|verify|drift))(?![\w-])((?:(?!gpustrap)[^;&|,\n()])*)"
+    r"(?<![\w./-])(gpustrap (?:inspect|plan|apply|verify|drift|remove))(?![\w-])((?:(?!gpustrap)[^;&|,\n()])*)"
 )
 _words: list[str] = []  # what every command of a site needs in this run
 _here: list[str] = []  # the name of the node that this machine is, in a run with --local

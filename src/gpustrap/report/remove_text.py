@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gpustrap.model.run import NodeRun
+from gpustrap.model.removal import Removal
+from gpustrap.model.run import NodeRun, Outcome
 from gpustrap.report.escape import one_line
 from gpustrap.report.layout import Hanging
 from gpustrap.report.next_step import next_step
@@ -15,14 +16,21 @@ from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
 
 
-def foreseen(node: str, packages: Sequence[str], files: Sequence[str], kept: Sequence[str]) -> RenderableType:
+def foreseen(node: str, found: Removal) -> RenderableType:
     """What would go from a node, and what stays."""
+    packages, files = found.packages, found.files
     name = (f"{one_line(node)}  ", "bold")
     if not packages and not files:
         head = Text.assemble(name, mark("good", "nothing of gpustrap's is left to remove"))
     else:
         head = Text.assemble(name, f"{counted(len(packages), 'package')} and {counted(len(files), 'file')} would go")
-    return Group(head, *_list("remove", [" ".join(packages)]), *_list("delete", files), *_list("stays", kept))
+    return Group(
+        head,
+        *_list("remove", [" ".join(packages)]),
+        *_list("unhold", [" ".join(found.released)]),
+        *_list("delete", files),
+        *_list("stays", found.kept),
+    )
 
 
 def _list(word: str, lines: Iterable[str]) -> list[RenderableType]:
@@ -39,8 +47,10 @@ def ended(nodes: Sequence[NodeRun]) -> RenderableType:
             parts += [Hanging(one_line(line), "    ") for line in node.failure.message.splitlines()]
             parts.append(_next(node.failure.hint))
             continue
-        step = node.boots[0] if node.boots else None
-        said = f"removed; {one_line(step.reason)}" if step else "removed"
+        said = "removed" if node.outcome is Outcome.CHANGED else "nothing was left to remove"
+        if node.boots:
+            step = node.boots[0]
+            said = f"removed, and rebooted in {step.seconds} s" if step.state == "rebooted" else one_line(step.reason)
         parts.append(Hanging(Text.assemble(name, mark("warn" if node.waiting else "good", said)), "", "  "))
         if node.waiting:
             parts.append(_next(node.waiting.remedy))

@@ -46,7 +46,7 @@ class Machine:
         other = {"kind": "package", "name": "jq", "state": {}, "role": "ubuntu_server"}
         book = {"version": 1, "run": {"id": "r1"}, "resources": [*mine, other]}
         self.write(ledger.LEDGER, json.dumps(book))
-        self.write(ledger.BEFORE, json.dumps({"packages": {"jq": "1"}}))
+        self.write(ledger.BEFORE, json.dumps({"packages": {"jq": "1"}, "holds": []}))
         (root / "var/lib/gpustrap").chmod(0o700)
 
     def write(self, name, text):
@@ -86,6 +86,14 @@ def test_unit_packages_files_initramfs_and_ledger_in_this_order(machine):
     assert not machine.there(DROPIN.rpartition("/")[0])
     assert machine.there("/etc/systemd/system")
     assert machine.recorded() == ["jq"]
+
+
+def test_a_hold_of_ours_on_a_package_that_stays_is_taken_back_first(machine):
+    machine.write(removal.PREFERENCES, "# Held by gpustrap: linux-generic nvidia-smi\n")
+    held = (STATUS % "linux-generic").replace("Status: install", "Status: hold")
+    machine.write("/var/lib/dpkg/status", STATUS % "nvidia-smi" + held)
+    machine.remove()
+    assert machine.told[:2] == [f"systemctl disable --now {UNIT}", "apt-mark unhold -- linux-generic"]
 
 
 def test_a_second_time_changes_nothing(machine):

@@ -24,6 +24,7 @@ description:
     have, where they are as the last run left them. Configuration files of packages stay (apt remove, not purge).
   - Refuses while the lock still has one of the roles, while processes have the GPUs open, where the node has no
     ledger, and where another package needs one of these.
+  - Takes back the holds of packages that stay, as of the kernel that moved together with prebuilt modules.
   - Makes every kernel's initramfs anew, once, where our blacklist went. Takes out of the ledger what is gone.
 options:
   part:
@@ -108,7 +109,7 @@ def remove(module: AnsibleModule, host: Host, runner: Runner) -> dict[str, Any]:
         removal.refuse_users(host, given["part"], found)
     refuse_more(found, given["approved"])
     result = {
-        "changed": bool(found.packages or found.files or found.units),
+        "changed": bool(found.packages or found.files or found.units or found.released),
         "packages": found.packages,
         "files": found.files,
         "kept": found.kept,
@@ -119,6 +120,8 @@ def remove(module: AnsibleModule, host: Host, runner: Runner) -> dict[str, Any]:
         return result
     for unit in found.units:
         run(runner, ["systemctl", "disable", "--now", unit])
+    if found.released:
+        run(runner, ["apt-mark", "unhold", "--", *found.released])
     if found.packages:
         words = ["--allow-change-held-packages", "remove", "--", *found.packages]
         apt_get(runner, words, given["lock_timeout"])

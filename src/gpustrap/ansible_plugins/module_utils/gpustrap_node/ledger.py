@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import tempfile
+from typing import NamedTuple
 
 from . import dpkg
 from .host import Host, NodeError
@@ -34,22 +35,31 @@ def open_run(host: Host, args: dict[str, object]) -> dict[str, object]:
 
 
 def _keep_before(host: Host, directory: str, run: str) -> None:
-    """Before the first run of all, write down which packages are there: what a removal never takes."""
+    """Before the first run of all, write down which packages are there, and on hold: what a removal never touches."""
     known = dpkg.packages(host)
     if known is None or any(trusted(host, path) is not None for path in (BEFORE, LEDGER)):
         return
     versions = {package.name: package.version for package in known.values() if package.present}
-    store(directory + "/before.json", json.dumps({"run": run, "packages": versions}, sort_keys=True) + "\n")
+    holds = sorted({package.name for package in known.values() if package.hold})
+    note = {"run": run, "packages": versions, "holds": holds}
+    store(directory + "/before.json", json.dumps(note, sort_keys=True) + "\n")
 
 
-def packages_before(host: Host) -> dict[str, str] | None:
-    """The packages that were there before the first run, with their versions; None where nobody wrote that down."""
+class Before(NamedTuple):
+    """What was there before the first run: packages with their versions, and those on hold."""
+
+    packages: dict[str, str]
+    holds: list[str]
+
+
+def before(host: Host) -> Before | None:
+    """The note from before the first run; None where nobody wrote it."""
     try:
         found = json.loads(trusted(host, BEFORE) or "{}")
     except ValueError as error:
         raise NodeError("ledger-corrupt", "%s is corrupt: %s" % (BEFORE, error)) from error
-    packages = found.get("packages") if isinstance(found, dict) else None
-    return packages if isinstance(packages, dict) else None
+    packages, holds = (found.get(key) if isinstance(found, dict) else None for key in ("packages", "holds"))
+    return Before(packages, holds) if isinstance(packages, dict) and isinstance(holds, list) else None
 
 
 def forget(host: Host, names: set[tuple[str, str]]) -> None:

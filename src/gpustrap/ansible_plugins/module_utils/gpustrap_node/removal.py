@@ -21,10 +21,14 @@ SHARING = ("nvidia_driver", "nvidia_fabric_manager", "cuda_toolkit")
 SHARED = ("/etc/apt/keyrings/gpustrap-nvidia.gpg", "/etc/apt/sources.list.d/gpustrap-nvidia.sources")
 OURS = re.compile(r"/(\d+-?)?gpustrap[.-][^/]*\Z")  # the names of files that are nobody else's
 KERNEL = re.compile(r"linux-(?!(modules|objects|signatures)-nvidia-)")  # other modules may be built with them
+PREFERENCES = "/etc/apt/preferences.d/gpustrap-nvidia-driver"
+HELD = re.compile(r"^# Held by gpustrap: (.*)$", re.MULTILINE)  # as gpustrap_driver_files writes it
 EXTENDED = "/var/lib/apt/extended_states"
 AUTOMATIC = re.compile(r"^Package: (\S+)\n(?:\S.*\n)*?Auto-Installed: 1$", re.MULTILINE)
 INST = re.compile(r"^Inst ([^ :]+)", re.MULTILINE)
 REMV = re.compile(r"^(?:Remv|Purg) ([^ :]+)", re.MULTILINE)
+# What something merely suggests counts as needless: perl suggests make, which only dkms brought.
+NEEDLESS = ("-o", "APT::AutoRemove::SuggestsImportant=false", "--autoremove")
 SIMULATE_SECONDS = 60.0
 
 Resources = List[Dict[str, Any]]
@@ -38,6 +42,7 @@ class Removal(NamedTuple):
         packages: Names; what came with them and nothing needs any more is among them.
         files: Paths.
         units: Units of ours, which are stopped and disabled.
+        released: Packages that stay, and that a role put on hold, as it does with the kernel of prebuilt modules.
         kept: ``WHAT: why``, one each.
         forgotten: What the ledger need not have any more, by kind and name.
     """
@@ -45,6 +50,7 @@ class Removal(NamedTuple):
     packages: List[str]
     files: List[str]
     units: List[str]
+    released: List[str]
     kept: List[str]
     forgotten: List[Tuple[str, str]]
 
@@ -65,7 +71,9 @@ def removal(host: Host, args: dict[str, object]) -> dict[str, object]:
     found = look(host, str(part), wanted, partial(simulate, host))
     if args.get("gpu_users") != "allow":
         refuse_users(host, str(part), found)
-    return {"packages": found.packages, "files": found.files, "units": found.units, "kept": found.kept}
+    shown = found._asdict()
+    del shown["forgotten"]
+    return shown
 
 
 def refuse_users(host: Host, part: str, found: Removal) -> None:
@@ -90,7 +98,7 @@ def look(host: Host, part: str, wanted: Sequence[str], simulation: Simulate) -> 
     if still:
         raise NodeError("still-wanted", "the lock still has %s for this node" % " and ".join(still))
     resources = _resources(host)
-    known, before = dpkg.packages(host), ledger.packages_before(host)
+    known, before = dpkg.packages(host), ledger.before(host)
     if known is None:
         raise NodeError("no-dpkg", "only what apt installed can be removed by gpustrap as yet, and there is no dpkg")
     if before is None:
@@ -100,13 +108,15 @@ def look(host: Host, part: str, wanted: Sequence[str], simulation: Simulate) -> 
             % ledger.BEFORE,
         )
     mine = [one for one in resources if one["role"] in roles]
-    names, kept = own_packages(mine, known, before)
-    names = with_company(names, before, automatic(host), simulation) if names else []
+    names, kept = own_packages(mine, known, before.packages)
+    names = with_company(names, before.packages, automatic(host), simulation) if names else []
     shared = _shared(resources, roles, wanted, known, set(names))
     files, kept_files = own_files(host, [*mine, *shared], {one["name"] for one in shared})
     units = [one["name"] for one in mine if one["kind"] == "unit" and one["name"].startswith("gpustrap-")]
     forgotten = [(o["kind"], o["name"]) for o in mine if o["name"] not in SHARED] + [("file", f) for f in files]
-    return Removal(names, files, sorted(set(units)), [*kept, *kept_files], forgotten)
+    released = held(host, known, before.holds) if part == "driver" else []
+    released = [name for name in released if name not in names]
+    return Removal(names, files, sorted(set(units)), released, [*kept, *kept_files], forgotten)
 
 
 def _resources(host: Host) -> Resources:
@@ -128,7 +138,7 @@ def own_packages(
     Raises:
         NodeError: Somebody put one of them on hold.
     """
-    names, kept, held = set(), [], []
+    names, kept, foreign = set(), [], []
     for one in mine:
         name = one["name"]
         package = known.get(name)
@@ -139,13 +149,12 @@ def own_packages(
         elif KERNEL.match(name):
             kept.append("%s: belongs to the kernel, and other modules may be built with it" % name)
         elif package.hold and not one["state"].get("hold"):
-            held.append(name)
+            foreign.append(name)
         else:
             names.add(name)
-    if held:
-        raise NodeError(
-            "held", "somebody put %s on hold. To let it go: sudo apt-mark unhold %s" % (held[0], " ".join(held))
-        )
+    if foreign:
+        words = (foreign[0], " ".join(foreign))
+        raise NodeError("held", "somebody put %s on hold. To let it go: sudo apt-mark unhold %s" % words)
     return sorted(names), sorted(kept)
 
 
@@ -183,8 +192,9 @@ def with_company(
             break
         going |= others
     needless = set(REMV.findall(simulation(sorted(going), True))) - set(REMV.findall(simulation([], True)))
-    going |= {name for name in needless & theirs if not KERNEL.match(name)}
-    if set(REMV.findall(simulation(sorted(going), False))) - going:
+    company = {name for name in needless & theirs - going if not KERNEL.match(name)}
+    going |= company
+    if company and set(REMV.findall(simulation(sorted(going), False))) - going:
         raise NodeError("others-need-it", "apt would remove more than %s" % ", ".join(sorted(going)))
     return sorted(going)
 
@@ -225,6 +235,13 @@ def _shared(
     return [one for one in resources if one["name"] in SHARED and one["role"] in SHARING]
 
 
+def held(host: Host, known: Dict[str, dpkg.Package], before: Sequence[str]) -> List[str]:
+    """What the driver's role holds now, as it wrote into its preferences, and was not on hold before."""
+    line = HELD.search(host.read(PREFERENCES) or "")
+    names = line.group(1).split() if line else []
+    return sorted(name for name in names if name in known and known[name].hold and name not in before)
+
+
 def automatic(host: Host) -> List[str]:
     """The packages that came because others needed them."""
     return AUTOMATIC.findall(host.read(EXTENDED) or "")
@@ -236,7 +253,7 @@ def simulate(host: Host, names: Sequence[str], needless: bool) -> str:
     Raises:
         NodeError: It cannot, in its own words.
     """
-    argv = ["apt-get", "-s", "-q", "--allow-change-held-packages", *(["--autoremove"] if needless else [])]
+    argv = ["apt-get", "-s", "-q", "--allow-change-held-packages", *(NEEDLESS if needless else [])]
     done = host.run([*argv, "remove", "--", *names], SIMULATE_SECONDS)
     if done is None or done.rc:
         words = (done.stdout + done.stderr).strip() if done else "no answer within %d s" % SIMULATE_SECONDS
