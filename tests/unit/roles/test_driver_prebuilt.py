@@ -83,3 +83,10 @@ def test_kernel_that_somebody_holds_is_not_moved_by_apt_either(node):
     node.simulation = "The following held packages will be changed:\n  linux-generic\n"
     with pytest.raises(apt.AptError, match="held by somebody, linux-generic"):
         ensure(node, NEW)
+
+
+def test_part_that_apt_takes_away_by_itself_is_told(node):
+    """A desktop's libraries, for one: whoever reads the run must see that they went."""
+    node.simulation = "Remv libnvidia-gl-595 [595.58.03-0ubuntu0.24.04.1]\n"
+    assert "remove libnvidia-gl-595, which apt cannot keep beside it" in ensure(node, NEW)["done"]
+    assert "libnvidia-gl-595-" in asked(node)

@@ -171,7 +171,7 @@ class Driver:
             except apt.AptError:
                 left = todo._replace(along=[])
         plan.refuse_more(output, self.asked.wanted, self._ours())
-        return left
+        return left._replace(remove=list(dict.fromkeys([*left.remove, *plan.removed(output)])))
 
     def _simulate(self, todo: plan.Step, pins: Sequence[str]) -> str:
         code, output = self.runner.run(["apt-get", "-s", *self._words(todo, pins)], apt.ASK_SECONDS)
@@ -197,7 +197,8 @@ class Driver:
     def _transaction(self, todo: plan.Step) -> None:
         known = apt.installed_packages(self.host)
         self.done += ["%s %s" % (_verb(word, known), word) for word in [*todo.install, *todo.along]]
-        self.done += ["remove %s, which %s" % (name, self.asked.wanted.in_the_way(name)) for name in todo.remove]
+        why = {name: self.asked.wanted.in_the_way(name) or "apt cannot keep beside it" for name in todo.remove}
+        self.done += ["remove %s, which %s" % one for one in why.items()]
         if self.check_mode:
             return
         names = [word.partition("=")[0] for word in todo.along]

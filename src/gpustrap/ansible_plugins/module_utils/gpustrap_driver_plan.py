@@ -124,6 +124,13 @@ def listed(simulation: str, heading: str) -> list[str]:
     return found.group(1).split() if found else []
 
 
+def removed(simulation: str) -> list[str]:
+    """The packages that apt would remove for good."""
+    lines = simulation.splitlines()
+    put = {m.group("name") for m in map(INST.match, lines) if m}
+    return sorted({m.group("name") for m in map(REMV.match, lines) if m} - put)
+
+
 def refuse_more(simulation: str, wanted: Wanted, ours: Iterable[str]) -> None:
     """Raise when apt would replace anything that is no part of the driver.
 
@@ -134,10 +141,7 @@ def refuse_more(simulation: str, wanted: Wanted, ours: Iterable[str]) -> None:
         wanted: The locked driver; none of its packages may go.
         ours: Packages whose hold is ours to move.
     """
-    lines = simulation.splitlines()
-    removed = {m.group("name") for m in map(REMV.match, lines) if m}
-    put = {m.group("name") for m in map(INST.match, lines) if m}
-    gone = sorted(n for n in removed if n not in put and (not is_driver(n) or n in wanted.packages))
+    gone = [name for name in removed(simulation) if not is_driver(name) or name in wanted.packages]
     down = [n for n in listed(simulation, "The following packages will be DOWNGRADED:") if not is_driver(n)]
     held = sorted(set(listed(simulation, "The following held packages will be changed:")) - set(ours))
     acts = (("remove", gone), ("downgrade", down), ("change, though held by somebody,", held))
