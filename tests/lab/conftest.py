@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -15,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from gpustrap.commands.enroll import Terms, enroll_nodes
 from gpustrap.content import ansible_config, content_root
 from gpustrap.lab import inventory
 from gpustrap.lab.manager import Lab, LabNode, NodeSpec, all_statuses
 from gpustrap.lab.preflight import missing
+from gpustrap.model.node import Secrets
 from gpustrap.model.site import Site
+from gpustrap.site.inventory import load_nodes
 
 PREFIX = "test-"
 HERE = Path(__file__).parent
@@ -117,6 +122,83 @@ def make_site() -> Callable[..., Site]:
         site = Site(root / "site")
         inventory.write(site, nodes)
         return site
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """How one call of the program ended, about a site of one node."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What it printed."""
+        assert self.stdout, self.stderr
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+    @property
+    def node(self) -> dict[str, Any]:
+        """What it printed of its node."""
+        (found,) = self.data["nodes"]
+        return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Somebody who has a site with one enrolled node, writes requests and calls gpustrap."""
+
+    site: Site
+    node: LabNode
+
+    def wish(self, **variables: Any) -> Called:
+        """Write the node's request, and plan."""
+        path = self.site.inventory / "host_vars" / f"{self.node.name}.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(variables))
+        planned = self.call("plan")
+        assert planned.rc == 0, planned.stderr
+        return planned
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Begin a call, in a session of its own."""
+        argv = [sys.executable, "-m", "gpustrap", *words, "--site", str(self.site.root), "--format", "json"]
+        out = subprocess.PIPE
+        return subprocess.Popen(
+            argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+
+    def call(self, *words: str, limit: float = 1200) -> Called:
+        """Make a call."""
+        return self.end(self.start(*words), limit)
+
+    def end(self, process: subprocess.Popen[str], limit: float = 1200) -> Called:
+        """Wait for a call to end."""
+        stdout, stderr = process.communicate(timeout=limit)
+        assert "Traceback" not in stderr, stderr
+        return Called(process.returncode, stdout, stderr)
+
+    def on_node(self, command: str) -> str:
+        """Run a command on the node behind SSH's back, as root."""
+        done = self.node.exec(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def operate(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Operator]:
+    """Make a site with a node and enrol it: ``operate(node, standins)``."""
+
+    def make(node: LabNode, standins: dict[str, object] | None = None) -> Operator:
+        site = Site(tmp_path_factory.mktemp("operator") / "site")
+        inventory.write(site, [node], standins)
+        secrets = Secrets(ssh_password=node.password, become_password=node.password)
+        enroll_nodes(site, load_nodes(site), secrets=secrets, terms=Terms(accept_new=True, passwordless_sudo=True))
+        return Operator(site, node)
 
     return make
 
