@@ -158,3 +158,12 @@ def test_what_does_not_work_says_why_and_never_the_password(
         core.ensure(bare.host(), programs, password, False)
     assert not password or password not in str(raised.value)
     assert reboots.history(bare.host()) == {}
+
+
+def test_key_without_certificate_is_not_written_over(core: ModuleType, bare: Any, programs: Programs) -> None:
+    """It may sign other modules, too: only its certificate is made."""
+    bare.text("var/lib/dkms/mok.key", "somebody's")
+    core.ensure(bare.host(), programs, PASSWORD, False)
+    [openssl] = [argv for argv, _given, _environment in programs.calls if argv[0] == "openssl"]
+    assert openssl[openssl.index("-key") + 1].endswith("/var/lib/dkms/mok.key")
+    assert not {"-newkey", "-keyout"} & set(openssl)

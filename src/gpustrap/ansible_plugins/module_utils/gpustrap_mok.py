@@ -63,16 +63,18 @@ def make_key(host: Host, run: Run, key: str, certificate: str) -> None:
     Raises:
         MokError: No key came of it.
     """
-    if (key, certificate) == mok.UBUNTU and host.exists("/usr/sbin/update-secureboot-policy"):
+    there = host.exists(key)  # somebody's: a certificate is made for it, and it stays
+    if (key, certificate) == mok.UBUNTU and not there and host.exists("/usr/sbin/update-secureboot-policy"):
         said = run(["/usr/sbin/update-secureboot-policy", "--new-key"], "", {"SHIM_NOTRIGGER": "y"})[1]
     elif key.startswith("pkcs11:"):
         raise MokError("its key is in a token (%s), and %s is not there: export it" % (key, certificate))
     else:
         for path in {os.path.dirname(key), os.path.dirname(certificate)}:
             os.makedirs(host.path(path), mode=0o755, exist_ok=True)
-        made = ["openssl", "req", "-new", "-x509", "-nodes", "-days", "36500", "-subj", SUBJECT, "-newkey", "rsa:2048"]
-        # openssl writes the key 0600.
-        said = run([*made, "-keyout", host.path(key), "-outform", "DER", "-out", host.path(certificate)], "", {})[1]
+        made = ["openssl", "req", "-new", "-x509", "-nodes", "-days", "36500", "-subj", SUBJECT]
+        # openssl writes a new key 0600.
+        made += ["-key", host.path(key)] if there else ["-newkey", "rsa:2048", "-keyout", host.path(key)]
+        said = run([*made, "-outform", "DER", "-out", host.path(certificate)], "", {})[1]
     if not host.exists(key) or not host.exists(certificate):
         raise MokError("no key for modules could be made: %s" % (said.strip() or "openssl said nothing"))
 
