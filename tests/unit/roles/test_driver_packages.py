@@ -330,6 +330,21 @@ def test_driver_that_is_stuck_does_not_keep_the_first_role_from_its_work(node):
         repair(node, host, 5, False)
 
 
+def test_power_lost_between_two_versions_of_the_driver_is_left_to_its_role(node):
+    """Half its parts are of the other version: no repair of apt's, and no refusal, but the locked transaction."""
+    host = Host(str(node.root))
+    node.have("nvidia-driver-cuda", "595.71.05-1", "unpacked")
+    node.answer("dpkg --configure", 1, "dependency problems")
+    node.answer("apt-get check", 100, " nvidia-driver-cuda : Depends: libnvidia-ml1 (= 595) but 580 is installed\n")
+    node.answer("-s -f install", 0, "Inst libnvidia-ml1 [580.178.04-1] (595.71.05-1 NVIDIA [amd64])\n")
+    assert repair(node, host, 5, False) == ["finished an interrupted dpkg run: nvidia-driver-cuda"]
+    node.answer("-s remove", 100, "unmet dependencies")
+    assert mend(node, host, False) == ["finish what dpkg left: nvidia-driver-cuda"]
+    node.answer("-s -f install", 0, "Inst openssh-server [1] (2 Debian [amd64])\n")
+    with pytest.raises(apt.AptError, match="would change the version of openssh-server"):
+        repair(node, host, 5, False)
+
+
 def test_prebuilt_modules_hold_the_kernels_metapackages_too(node):
     names = ("nvidia-headless-no-dkms-595-server-open", "nvidia-utils-595-server")
     wanted = Wanted("595", "open", "prebuilt", dict.fromkeys(names, "595.71.05-1"))

@@ -68,8 +68,9 @@ def repair(runner: apt.Runner, host: Host, lock_timeout: int, check_mode: bool) 
         code, output = runner.run(["dpkg", "--configure", "-a", *apt.KEEP_CONFIG])
         unfinished = output if code else ""
     broken = apt.check(runner)
-    if broken:
-        repaired.append(mend_dependencies(runner, host, broken, lock_timeout, check_mode))
+    mended = mend_dependencies(runner, host, broken, lock_timeout, check_mode) if broken else ""
+    if mended:
+        repaired.append(mended)
     elif unfinished and not _is_the_drivers(host):
         raise apt.AptError("dpkg was interrupted and 'dpkg --configure -a' cannot finish it", apt.tail(unfinished))
     return repaired
@@ -85,7 +86,10 @@ def _is_the_drivers(host: Host) -> bool:
 
 
 def mend_dependencies(runner: apt.Runner, host: Host, broken: str, lock_timeout: int, check_mode: bool) -> str:
-    """Install the dependencies that ``apt-get check`` misses, if that is all it takes."""
+    """Install the dependencies that ``apt-get check`` misses, if that is all it takes; else refuse.
+
+    A driver that was cut off between two versions is left to its role, which brings all its parts to the locked one.
+    """
     expected = apt.expected_repair(broken)
     if not expected:
         raise apt.AptError("apt does not work on this node", apt.tail(broken))
@@ -94,6 +98,9 @@ def mend_dependencies(runner: apt.Runner, host: Host, broken: str, lock_timeout:
     code, simulation = runner.run(["apt-get", "-s", "-q", "-f", "install"], apt.ASK_SECONDS)
     if code:
         raise apt.AptError("dependencies are broken and apt knows no repair", apt.tail(simulation))
+    _installed, changed, removed = acts = apt.parse_simulation(simulation)
+    if (changed or removed) and all(is_driver(name) for names in acts for name in names):
+        return ""
     apt.refuse_unsafe_repair(simulation, expected)
     if not check_mode:
         apt.apt_get(runner, ["-f", "install"], lock_timeout)

@@ -37,9 +37,10 @@ def mend(runner: apt.Runner, host: Host, check_mode: bool) -> list[str]:
         return done
     removed = remove_broken(runner, host)
     left = apt.half_installed(apt.installed_packages(host))
-    if left:
+    if not all(map(is_driver, left)):
         raise apt.AptError("dpkg cannot finish %s" % ", ".join(left), apt.tail(output))
-    return [*done, "remove %s, which could not be configured" % ", ".join(removed)]
+    # Cut off between two versions, they neither fit together nor go; the transaction brings all of them to one.
+    return [*done, *(["remove %s, which could not be configured" % ", ".join(removed)] if removed else [])]
 
 
 def remove_broken(runner: apt.Runner, host: Host) -> list[str]:
