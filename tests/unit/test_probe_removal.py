@@ -158,6 +158,12 @@ def test_what_came_along_and_was_there_before_stays(node: Node) -> None:
     assert node.look().packages == [DKMS]
 
 
+def test_what_came_along_of_the_kernel_stays(node: Node) -> None:
+    node.package(HEADERS, "")
+    node.automatic, node.needs = [HEADERS], {DKMS: {HEADERS}}
+    assert node.look().packages == [DKMS]
+
+
 def test_an_automatic_package_that_needs_ours_goes_with_it(node: Node) -> None:
     node.package(DAEMON, "")
     node.automatic, node.needs = [DAEMON], {DAEMON: {DKMS}}
