@@ -37,7 +37,7 @@ def with_components(text: str, deb822: bool, wanted: Sequence[str], suites: Sequ
 
 
 def list_name(uri: str, suite: str) -> str:
-    """What apt calls the lists of an entry, without its last part: ``deb.debian.org_debian_dists_trixie``."""
+    """What apt calls the lists of an entry, without its last part: ``mirror.example_debian_dists_trixie``."""
     place = re.sub(r"^[a-z+]+:(?://)?(?:[^/@]*@)?", "", unquote(uri).rstrip("/") + "/dists/" + suite.rstrip("/"))
     return QUOTED.sub(lambda found: "%%%02x" % ord(found.group(0)), place).replace("/", "_")
 
