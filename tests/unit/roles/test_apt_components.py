@@ -10,7 +10,7 @@ WANTED = ["contrib", "non-free", "non-free-firmware"]
 SUITES = ["bookworm", "stable"]
 DEB822 = """# mine
 Types: deb deb-src
-URIs: http://deb.debian.org/debian
+URIs: http://deb.example.org/debian
 Suites: bookworm bookworm-updates
 Components: main non-free-firmware
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -22,7 +22,7 @@ components: main
  contrib
 
 Types: deb
-URIs: http://deb.debian.org/debian
+URIs: http://deb.example.org/debian
 Suites: bookworm
 Components: main
 Enabled: no
@@ -32,13 +32,13 @@ URIs: https://download.docker.com/linux/debian
 Suites: bookworm
 Components: stable
 """
-ONE_LINE = """deb http://deb.debian.org/debian bookworm main # mine
-deb [arch=amd64] http://deb.debian.org/debian/ bookworm-updates main contrib
-# deb http://deb.debian.org/debian bookworm main
-deb-src http://deb.debian.org/debian bookworm main
+ONE_LINE = """deb http://deb.example.org/debian bookworm main # mine
+deb [arch=amd64] http://deb.example.org/debian/ bookworm-updates main contrib
+# deb http://deb.example.org/debian bookworm main
+deb-src http://deb.example.org/debian bookworm main
 deb https://download.docker.com/linux/debian bookworm stable
 deb http://mirror/nvidia ./
-deb http://deb.debian.org/debian bookworm-backports main
+deb http://deb.example.org/debian bookworm-backports main
 """
 
 
@@ -57,7 +57,7 @@ def test_deb822():
 
 def test_one_line():
     lines = with_components(ONE_LINE, False, WANTED, SUITES, nobodys).splitlines()
-    assert lines[0] == "deb http://deb.debian.org/debian bookworm main contrib non-free non-free-firmware # mine"
+    assert lines[0] == "deb http://deb.example.org/debian bookworm main contrib non-free non-free-firmware # mine"
     assert lines[1].endswith("main contrib non-free non-free-firmware")
     assert lines[2:] == ONE_LINE.splitlines()[2:]
 
@@ -107,7 +107,7 @@ def test_no_archive_at_all(module, tmp_path):
 @pytest.mark.parametrize(
     ("uri", "suite", "name"),
     [  # as apt-get update --print-uris has it
-        ("http://deb.debian.org/debian", "bookworm", "deb.debian.org_debian_dists_bookworm"),
+        ("http://deb.example.org/debian", "bookworm", "deb.example.org_debian_dists_bookworm"),
         ("https://u:p@mirror.example:8080/a_b/", "stable", "mirror.example:8080_a%5fb_dists_stable"),
         ("file:/srv/mir~r+x", "bookworm/updates", "_srv_mir%7er+x_dists_bookworm_updates"),
         ("http://h/a%20b/c[1]", "stable", "h_a%20b_c%5b1%5d_dists_stable"),
@@ -123,7 +123,7 @@ def test_foreign_repository_that_looks_like_the_archive_is_left_alone(module, tm
     uri, suite = entry.split()
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / (list_name(uri, suite) + "_InRelease")).write_text("-----BEGIN\n\nOrigin: Google LLC\n")
-    archive = list_name("http://deb.debian.org/debian", "bookworm")
+    archive = list_name("http://deb.example.org/debian", "bookworm")
     (tmp_path / "lists" / (archive + "_InRelease")).write_text("Origin: Debian\nLabel: Debian\n")
     theirs = tmp_path / "sources.list.d/theirs.list"
     theirs.write_text(f"deb [arch=amd64] {uri} {suite} main\n")
