@@ -65,6 +65,8 @@ def node_arguments(
         f"--label={LABEL_ADDRESS}={address}",
         f"--network={network.name(lab)}",
         f"--ip={address}",
+        # The same at every start: this machine's neighbour table would send to the one before for half a minute.
+        f"--mac-address={network.mac(address)}",
         f"--network-alias={node}",
         "--systemd=always",
         "--restart=always",  # `systemctl reboot` ends the container; it must come back

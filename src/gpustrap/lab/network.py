@@ -102,3 +102,8 @@ def listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def mac(address: str) -> str:
+    """The hardware address of a node, a locally administered one that holds its IPv4 address."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))

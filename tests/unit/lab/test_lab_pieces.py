@@ -211,3 +211,9 @@ def test_an_address_comes_again_only_when_all_others_were_used(tmp_path: Path) -
     assert (first, later) == ("10.1.2.10", ["10.1.2.11", "10.1.2.13", "10.1.2.14", "10.1.2.10"])
     both = network.free_addresses(subnet, (), last)
     assert [next(both), next(both)] == ["10.1.2.11", "10.1.2.12"]
+
+
+def test_a_node_has_the_same_hardware_address_at_every_start() -> None:
+    assert network.mac("10.136.64.10") == "02:00:0a:88:40:0a"
+    arguments = container.node_arguments("lab", "n1", "debian13", "10.136.64.10", "image")
+    assert "--mac-address=02:00:0a:88:40:0a" in arguments
