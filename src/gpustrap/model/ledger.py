@@ -19,6 +19,7 @@ class Kind(StrEnum):
     LINK = "link"  # path -> target
     UNIT = "unit"  # unit -> enabled, active
     KEY = "key"  # /path/file.json#/key/path -> sha256 of the value
+    ENVIRONMENT = "environment"  # /opt/gpustrap/envs/NAME -> lock, fingerprint, what somebody changed
 
 
 class Claim(FromNode):

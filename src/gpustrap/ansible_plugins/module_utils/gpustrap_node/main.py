@@ -8,6 +8,7 @@ OF_SINGLE_BOX = ("reboot-here", "leave-note")
 VERBS = (
     *("facts", "observe", "drift", "ledger-open", "ledger-release", "ledger-close", "ledger-read"),
     "removal",
+    "environments",
     *OF_SINGLE_BOX,
 )
 
@@ -62,6 +63,10 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
         from .removal import removal  # noqa: PLC0415
 
         return removal(host, args)
+    if verb == "environments":
+        from .environments import environments  # noqa: PLC0415
+
+        return environments(host, args)
     from .ledger import VERBS as OF_LEDGER  # noqa: PLC0415
 
     return OF_LEDGER[str(verb)](host, args)

@@ -15,7 +15,7 @@ from .host import Host, NodeError
 State = Dict[str, object]
 Seen = Union[State, str]  # a state, or why it is unknown
 
-KINDS = ("package", "file", "directory", "link", "unit", "key")
+KINDS = ("package", "file", "directory", "link", "unit", "key", "environment")
 HASH_LIMIT = 512 * 1024 * 1024
 UNIT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.[a-z]+\Z")
 UNIT_FIELDS = ("LoadState", "UnitFileState", "ActiveState")
@@ -72,6 +72,7 @@ class Eyes:
             "link": self.link,
             "unit": self.unit,
             "key": self.key,
+            "environment": self.environment,
         }
 
     def see(self, kind: str, name: str) -> Seen:
@@ -148,6 +149,12 @@ class Eyes:
             return {"sha256": digest(said)} if said else {}
         found, value = lookup(self.documents[path], pointer)
         return {"sha256": digest(value)} if found else {}
+
+    def environment(self, name: str) -> Seen:
+        """What an environment of frameworks was built from, and whether somebody changed it since."""
+        from .environments import state  # noqa: PLC0415 - only nodes that have one pay for it
+
+        return state(self.host, name)
 
     def load_units(self, names: list[str]) -> None:
         """Ask systemd about all units at once."""
