@@ -103,6 +103,8 @@ def _packages(catalog: Catalog) -> Iterator[str]:
         yield from missing(where, "distribution", row.distros, distros)
         yield from missing(where, "branch", row.branches, branches)
         yield from in_order(f"{where}, packages", row.packages)
+        if bool(row.kernel_before) != bool(row.kernel_source):
+            yield f"{where}: kernel_before and kernel_source come together"
         yield from _one_repository(where, row, catalog, [distros[key] for key in row.distros if key in distros])
         for branch in row.branches:
             if branch in branches and row.flavour not in branches[branch].flavours:

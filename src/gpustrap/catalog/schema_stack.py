@@ -74,6 +74,9 @@ class DriverPackages(Row):
         repository: A name in repositories.yml.
         components: Of the distribution's archive that must be switched on.
         stream: Of dnf's module, a template; empty without modules.
+        kernel_before: The first kernel (release and ABI) of the distribution that its modules were seen not to build
+            for; empty: none known.
+        kernel_source: Where that is known from.
         size: Bytes on disk.
     """
 
@@ -96,6 +99,8 @@ class DriverPackages(Row):
     repository: str
     components: tuple[str, ...] = ()
     stream: str = ""
+    kernel_before: str = Field("", pattern=r"^(\d+\.\d+[0-9a-z.+-]*)?$")
+    kernel_source: str = ""
     size: int = Field(gt=0)
 
     @property

@@ -11,6 +11,7 @@ from gpustrap.resolve.gpu.candidates import Candidate, wishes
 from gpustrap.resolve.gpu.driver_version import can_be_had
 from gpustrap.resolve.gpu.elsewhere import other_distros
 from gpustrap.resolve.gpu.limits import Limits, limits_of
+from gpustrap.resolve.gpu.ranking import rank
 from gpustrap.resolve.parts import Inputs
 
 
@@ -90,7 +91,7 @@ def _request(inputs: Inputs, fit_gpus: list[Candidate], evidence: str) -> Proble
     had = [c for c in would_do if can_be_had(inputs, c)]
     lines = [f"as asked for: {c.words}, but {c.unfit}" for c in fit_gpus if not c.unlike]
     lines += [f"would do: {c.words}" for c in had or would_do]
-    remedy = "; or ".join(_changes(inputs, had or would_do))
+    remedy = "; or ".join(_changes(inputs, had or would_do, would_do))
     if not had:
         remedy += ", and set gpustrap_driver_version to one that exists"
     return inputs.problem(
@@ -98,24 +99,39 @@ def _request(inputs: Inputs, fit_gpus: list[Candidate], evidence: str) -> Proble
     )
 
 
-def _changes(inputs: Inputs, would_do: list[Candidate]) -> list[str]:
+def _changes(inputs: Inputs, had: list[Candidate], would_do: list[Candidate]) -> list[str]:
     """The fewest changes of the request that let a driver through; the one that would be chosen by itself first."""
-    fewest = min(len(c.unlike) for c in would_do)
+    fewest = min(len(c.unlike) for c in had)
     ways: dict[tuple[str, ...], str] = {}
-    for candidate in sorted(would_do, key=preference, reverse=True):
+    for candidate in sorted(had, key=preference, reverse=True):
         if len(candidate.unlike) == fewest:
-            ways.setdefault(candidate.unlike, _change(inputs, candidate))
+            ways.setdefault(candidate.unlike, _change(inputs, candidate, _origin_then(inputs, candidate, would_do)))
     return list(ways.values())
 
 
-def _change(inputs: Inputs, candidate: Candidate) -> str:
-    """What to leave out, and the branch where that would not be chosen by itself afterwards."""
+def _origin_then(inputs: Inputs, candidate: Candidate, would_do: list[Candidate]) -> str:
+    """Whose driver would be chosen once the candidate's wishes are left out, where that one cannot be had."""
+    then = min((c for c in would_do if {*c.unlike} <= {*candidate.unlike}), key=lambda c: rank(inputs, c))
+    return candidate.packages.origin if can_be_had(inputs, then) else then.packages.origin
+
+
+def _change(inputs: Inputs, candidate: Candidate, origin: str) -> str:
+    """What to leave out, and the branch and origin where those would not be chosen by themselves afterwards.
+
+    Args:
+        inputs: The node, the request, the catalog.
+        candidate: The driver.
+        origin: Whose driver would be chosen afterwards.
+    """
     out = list(candidate.unlike)
     named = {"gpustrap_driver_branch", "gpustrap_driver_version"} & (wishes(inputs.request).keys() - set(out))
     words = []
     if _why_not(candidate) and not named:
         out = [name for name in out if name != "gpustrap_driver_branch"]
         words = [f'set gpustrap_driver_branch: "{candidate.branch.branch}"']
+    if candidate.packages.origin != origin:
+        out = [name for name in out if name != "gpustrap_driver_origin"]
+        words.append(f"set gpustrap_driver_origin: {candidate.packages.origin}")
     return " and ".join([*([f"leave out {' and '.join(out)}"] if out else []), *words])
 
 

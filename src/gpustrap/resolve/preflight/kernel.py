@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from gpustrap.catalog.schema_gpu import DriverBranch
-from gpustrap.resolve.gpu.candidates import all_candidates, kernel_packages
+from gpustrap.resolve.gpu.candidates import Candidate, all_candidates, kernel_packages
 from gpustrap.resolve.gpu.driver_refusal import preference
 from gpustrap.resolve.gpu.kernel import is_foreign, kernel_flavour, release, served_kernel
 from gpustrap.resolve.gpu.stack import Driver
@@ -36,54 +36,83 @@ def look_at_kernel(view: View) -> Iterator[Seen]:
         yield from _not_served(view, driver)
 
 
-def _runs_on(branch: DriverBranch, kernel: str) -> bool:
-    return not branch.kernel_before or release(kernel)[:2] < release(branch.kernel_before)
+@dataclass(frozen=True, slots=True)
+class _Ceiling:
+    """The first kernel that modules are not known to build for.
+
+    Attributes:
+        whose: ``branch 580``.
+        before: The kernel.
+        rule: Where that is known from.
+    """
+
+    whose: str
+    before: str
+    rule: str
+
+    def stops(self, kernel: str) -> bool:
+        """Whether a kernel is this one or a later one."""
+        first = release(self.before)
+        return release(kernel)[: len(first)] >= first
+
+
+def _ceilings(driver: Driver | Candidate) -> Iterator[_Ceiling]:
+    """That of the packages, which know the distribution's own kernels, and that of NVIDIA's modules."""
+    branch, row = driver.branch, driver.packages
+    if row.kernel_before:
+        whose = f"{row.leading.format(branch=branch.branch)} of branch {branch.branch}"
+        yield _Ceiling(whose, row.kernel_before, f"{row.row}: kernels before {row.kernel_before} ({row.kernel_source})")
+    if branch.kernel_before:
+        rule = f"catalog: drivers, {branch.branch}: kernels before {branch.kernel_before} ({branch.kernel_source})"
+        yield _Ceiling(f"branch {branch.branch}", branch.kernel_before, rule)
+
+
+def _stopped(driver: Driver | Candidate, kernel: str) -> _Ceiling | None:
+    return next((ceiling for ceiling in _ceilings(driver) if ceiling.stops(kernel)), None)
 
 
 def _too_new(view: View, driver: Driver) -> Iterator[Seen]:
-    branch, kernel = driver.branch, view.facts.kernel
-    if not _runs_on(branch, kernel.running) and view.builds:
-        yield _refused(view, branch)
+    kernel = view.facts.kernel
+    ceiling = _stopped(driver, kernel.running)
+    if ceiling and view.builds:
+        yield _refused(view, driver, ceiling)
         return
-    late = [k for k in kernel.installed if not _runs_on(branch, k) and k != kernel.running]
-    if late:
+    late = [(k, _stopped(driver, k)) for k in kernel.installed if k != kernel.running]
+    stopped = [(k, ceiling) for k, ceiling in late if ceiling]
+    if stopped:
+        first, ceiling = stopped[0]
         remove = view.words("sudo apt-get remove linux-image-", "sudo dnf remove kernel-core-")
         yield warning(
             "kernel-too-new",
             "kernel",
-            f"{some(late)} may be booted next, and branch {branch.branch} is not known to build for it",
-            evidence=_rule(branch),
-            advice=f"if it is not needed: {remove}{late[0]}",
+            f"{some([k for k, _ in stopped])} may be booted next, and {ceiling.whose} is not known to build for it",
+            evidence=ceiling.rule,
+            advice=f"if it is not needed: {remove}{first}",
         )
 
 
-def _rule(branch: DriverBranch) -> str:
-    return f"catalog: drivers, {branch.branch}: kernels before {branch.kernel_before} ({branch.kernel_source})"
-
-
-def _refused(view: View, branch: DriverBranch) -> Seen:
+def _refused(view: View, driver: Driver, ceiling: _Ceiling) -> Seen:
     kernel = view.facts.kernel
-    first = branch.kernel_before
-    message = f"kernel {kernel.running} runs, and branch {branch.branch} is not known to build for {first} or later"
-    fitting = [k for k in kernel.installed if _runs_on(branch, k)]
+    message = f"kernel {kernel.running} runs, and {ceiling.whose} is not known to build for {ceiling.before} or later"
+    fitting = [k for k in kernel.installed if not _stopped(driver, k)]
     older = max(fitting, key=release, default="")
-    ways = [f"boot {older}, which is installed" if older else f"boot a kernel before {branch.kernel_before}"]
-    ways += _other_drivers(view, branch)
+    ways = [f"boot {older}, which is installed" if older else f"boot a kernel before {ceiling.before}"]
+    ways += _other_drivers(view, driver)
     remedy = "; or ".join(ways)
-    return view.inputs.problem("kernel-too-new", message, remedy, evidence=_rule(branch))
+    return view.inputs.problem("kernel-too-new", message, remedy, evidence=ceiling.rule)
 
 
-def _other_drivers(view: View, branch: DriverBranch) -> list[str]:
+def _other_drivers(view: View, driver: Driver) -> list[str]:
     """What GPUs and machine allow besides: prebuilt modules, or another branch that knows the kernel."""
     running = view.facts.kernel.running
     prebuilt = to_prebuilt(view)
     found = [f"{prebuilt}, whose modules are built for its kernels"] if prebuilt else []
-    others = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.branch.branch != branch.branch]
-    later = [c for c in others if _runs_on(c.branch, running)]
+    others = [c for c in all_candidates(view.inputs, view.driven) if c.would_do and c.branch != driver.branch]
+    later = [c for c in others if not _stopped(c, running)]
     for candidate in sorted(later, key=preference, reverse=True):
         for way in ways_to(candidate, "driver_branch"):
-            driver = tried(view, way)
-            if driver and _runs_on(driver.branch, running):
+            other = tried(view, way)
+            if other and not _stopped(other, running):
                 return [*found, words(way)]
     return found
 
