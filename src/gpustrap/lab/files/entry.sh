@@ -27,7 +27,7 @@ done
 # Simulated GPUs. This boot works on a copy: what is changed for the next one waits for it, as a driver does.
 gpus=/usr/lib/lab-gpu
 libraries=/usr/lib/$(uname -m)-linux-gnu
-for link in "$libraries/libnvidia-ml.so.1" /usr/bin/nvidia-smi; do
+for link in "$libraries/libnvidia-ml.so.1" "$libraries/libcuda.so.1" /usr/bin/nvidia-smi; do
     case $(readlink "$link" || :) in /run/lab-gpu/*) rm "$link" ;; esac
 done
 if [ -d "$gpus" ]; then
@@ -47,9 +47,11 @@ if [ -d "$gpus" ]; then
     # A driver that the node was started with comes from no package.
     if ! grep -q '^library=$' "$gpus/state" && [ ! -e /usr/bin/nvidia-smi ]; then
         mkdir -p /run/lab-gpu/lib /run/lab-gpu/bin
-        cp "$gpus/lib/libnvidia-ml.so.1" /run/lab-gpu/lib/
+        cp "$gpus"/lib/* /run/lab-gpu/lib/
         cp "$gpus/bin/nvidia-smi" /run/lab-gpu/bin/
-        ln -sf /run/lab-gpu/lib/libnvidia-ml.so.1 "$libraries/"
+        for library in /run/lab-gpu/lib/*; do
+            ln -sf "$library" "$libraries/"
+        done
         ln -sf /run/lab-gpu/bin/nvidia-smi /usr/bin/
     fi
 fi

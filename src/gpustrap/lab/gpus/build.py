@@ -1,4 +1,4 @@
-"""Builds what runs on the node: the stand-in for libnvidia-ml.so.1; nvidia-smi and the boot program, one file each."""
+"""Builds what runs on a node: stand-ins for libnvidia-ml.so.1 and libcuda.so.1; nvidia-smi, the boot, one file each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ BOOT_MODULES = ("boot", "faults", "kernel_log", "links", "machine", "state", "sy
 DATA = ("boards", "drivers", "mig", "profiles")
 LOG = "import sys\n\nfrom gpustrap.lab.gpus.klog import write\n\nwrite(sys.stdin)\n"
 LIBRARY = "libnvidia-ml.so.1"
-SOURCES = ("nvml.c", "nvml_device.c", "nvml_health.c", "nvml_links.c", "nvml_mig.c", "nvml_set.c")
-FLAGS = ("-std=gnu11", "-Os", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+CUDA_LIBRARY = "libcuda.so.1"
+# The device computes with one rounding each; without -ffp-contract=off gcc may fuse two operations.
+FLAGS = ("-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 # What nvidia-smi itself links to, and nvidia-ml-py no longer calls.
 OLD_NAMES = (
     "nvmlDeviceGetPciInfo",
@@ -56,22 +57,48 @@ def stubs() -> str:
 
 
 def library(directory: Path, compiler: str = "gcc") -> Path:
-    """Build the library below a directory.
+    """Build the stand-in for NVML below a directory.
 
     Raises:
         GpuError: There is no compiler, or it failed.
     """
+    directory.mkdir(parents=True, exist_ok=True)
+    generated = directory / "stubs.c"
+    generated.write_text(stubs(), encoding="ascii")
+    try:
+        return _shared(directory / LIBRARY, "nvml", compiler, "-Os", str(generated))
+    finally:
+        generated.unlink()
+
+
+def cuda_library(directory: Path, compiler: str = "gcc", header: Path | None = None) -> Path:
+    """Build the stand-in for CUDA's driver library below a directory.
+
+    Args:
+        directory: Where.
+        compiler: The compiler.
+        header: NVIDIA's cuda.h, to be compared with: the build fails where a name, type or number differs. Without it
+            the library's own declarations are used.
+
+    Raises:
+        GpuError: There is no compiler, or it failed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    known = " ".join(f"{branch}={row['cuda']}" for branch, row in data("drivers")["branches"].items())
+    options = ["-O3", f'-DLAB_CUDA_OF="{known}"', "-pthread"]
+    if header is not None:
+        options += [f'-DLAB_CUDA_HEADER="{header}"', "-Wmissing-prototypes"]
+    return _shared(directory / CUDA_LIBRARY, "cuda", compiler, *options, "-lm")
+
+
+def _shared(target: Path, sources: str, compiler: str, *options: str) -> Path:
     if shutil.which(compiler) is None:
         raise GpuError(f"{compiler} is not on this machine")
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "stubs.c").write_text(stubs(), encoding="ascii")
-    target = directory / LIBRARY
-    words = [compiler, *FLAGS, f"-Wl,-soname,{LIBRARY}", "-o", str(target), str(directory / "stubs.c")]
-    done = subprocess.run(
-        [*words, *(str(HERE / name) for name in SOURCES)], capture_output=True, text=True, check=False
-    )
+    own = [str(HERE / "simulated.c"), *map(str, sorted(HERE.glob(f"{sources}*.c")))]
+    words = [compiler, *FLAGS, f"-Wl,-soname,{target.name}", "-o", str(target), *own, *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise GpuError(f"{compiler} cannot build {LIBRARY}: {done.stderr[-1500:]}")
+        raise GpuError(f"{compiler} cannot build {target.name}: {done.stderr[-1500:]}")
     return target
 
 

@@ -15,7 +15,7 @@ class Kind:
         value: The value that it has unless told otherwise; empty where the board decides, or where there is none.
         form: A pattern that a given value matches; empty where it takes none.
         takes: The value in words.
-        needs: What a board needs to have it: a column of boards.yml, ``gsp`` or ``bridge``.
+        needs: What a board needs to have it: a column of boards.yml, ``gsp``, ``bridge`` or ``peers``.
     """
 
     shows: str
@@ -32,11 +32,13 @@ class Kind:
 
 
 COUNT = ("[1-9][0-9]{0,5}", "a count")
+CODE = ("[1-9][0-9]{0,2}", "a result code of CUDA, such as 100, 802 or 999")
 MACHINE = {
     "version-mismatch": Kind(
         "the loaded module has another version than the library", "535.161.07", r"[0-9.]+", "a version"
     ),
     "nvml-error": Kind("NVML does not start", "999", "[1-9][0-9]{0,2}", "a return code of NVML"),
+    "cuda-error": Kind("CUDA does not start", "999", *CODE),
     "nouveau": Kind("the kernel's own driver has the GPUs, from the next boot on, unless it is blacklisted"),
 }
 GPU = {
@@ -65,5 +67,22 @@ GPU = {
     "mig": Kind("MIG is on, without instances", needs="mig"),
     "nvlink-down": Kind("links that are inactive", "0", "[0-9]+(,[0-9]+)*", "numbers of links, such as 0,4", "nvlink"),
     "fabric-pending": Kind("not in the fabric: as long as the fabric manager has not run", needs="nvlink"),
+    "wrong-bit": Kind(
+        "one bit of the result of a matrix product is wrong",
+        "0,0,0,20",
+        "[0-9]{1,9}(,[0-9]{1,6}){2},([0-9]|[12][0-9]|3[01])",
+        "PRODUCT,ROW,COLUMN,BIT: of the product with that number, the first is 1; of every one where it is 0",
+    ),
+    "stuck-bit": Kind(
+        "a bit of the memory is always 1",
+        "1024,5",
+        "[0-9]{1,6},([0-9]|[12][0-9]|3[01])",
+        "MIB,BIT: where in the memory",
+    ),
+    "kernel-hung": Kind("kernels do not end until the fault goes; NVML answers"),
+    "kernel-error": Kind("kernels fail: shown by the next call that waits, then by every call", "719", *CODE),
+    "load-error": Kind("kernels cannot be loaded", "209", *CODE),
+    "slow": Kind("it computes slower, no counter says why", "60", "[1-9][0-9]?", "percent of what the board does"),
+    "p2p-corrupt": Kind("copies from and to other GPUs come out wrong", needs="peers"),
     "err": Kind("values that are Unknown Error, ERR! in the table", "fan,power_draw", "[a-z_]+(,[a-z_]+)*", "keys"),
 }

@@ -261,6 +261,8 @@ def inject(there: Machine, fault: Fault) -> Machine:
 def _has(gpu: Gpu, feature: str) -> bool:
     if feature == "gsp":  # from Turing on; the proprietary modules may do without it
         return gpu.board.architecture != "Pascal"
+    if feature == "peers":  # the driver lets no GeForce board into another's memory
+        return str(gpu.board.data["brand"]) != "GeForce"
     if feature == "bridge":  # on the root bus, as in virtual machines, there is none above
         return gpu.address[8:10] == "00"
     return gpu.board.can(feature)

@@ -38,7 +38,7 @@ def prepare(directory: Path, there: Machine) -> None:
     """Write what the node's next boot takes; one that runs does not see it.
 
     Raises:
-        GpuError: The stand-in for NVML cannot be built.
+        GpuError: The stand-ins for NVIDIA's libraries cannot be built.
     """
     with tempfile.TemporaryDirectory(prefix="gpustrap-gpus-") as temporary:
         new = Path(temporary)
@@ -48,7 +48,7 @@ def prepare(directory: Path, there: Machine) -> None:
         build.log(new / "bin/lab-gpu-log")
         shutil.copy(build.HERE / "devices.sh", new / "bin/lab-gpu-devices")
         build.library(new / "lib")
-        (new / "lib/stubs.c").unlink()
+        build.cuda_library(new / "lib")
         kernel.write(new / "kernel", os.uname().release)
         for path in (new, *new.rglob("*")):
             if not path.is_symlink():

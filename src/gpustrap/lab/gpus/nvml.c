@@ -2,107 +2,23 @@
  *
  * Names, types and return codes are those of NVIDIA's public header nvml.h, as nvidia-ml-py declares them. What is
  * not here is a weak stub that answers NVML_ERROR_NOT_SUPPORTED (stubs.c, generated at build time).
- * The file has key=value lines; a value !N is the return code N. See state.py.
  */
 #include "nvml.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#ifdef __aarch64__
-#define INSTALLED "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1"
-#else
-#define INSTALLED "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-#endif
+#define LIBRARY "libnvidia-ml.so."
 #define DEVICES 64
 #define EXPORTS 512
 
 static struct { int index; } devices[DEVICES];
 static int users;
 
-const char *state_path(void)
-{
-    const char *path = getenv("LAB_GPU_STATE");
-    return path ? path : "/run/lab-gpu/state";
-}
-
-/* Copies the value of a key; index -1 is the machine. */
-static nvmlReturn_t lookup(int index, const char *key, char *value, size_t size)
-{
-    char line[LINE], wanted[LINE];
-    nvmlReturn_t ret = NOT_SUPPORTED;
-    FILE *file = fopen(state_path(), "re");
-    size_t length;
-
-    if (!file)
-        return DRIVER_NOT_LOADED;
-    if (index < 0)
-        length = (size_t)snprintf(wanted, sizeof wanted, "%s=", key);
-    else
-        length = (size_t)snprintf(wanted, sizeof wanted, "%d.%s=", index, key);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, wanted, length))
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        if (line[length] == '!')
-            ret = atoi(line + length + 1);
-        else if (strlen(line + length) >= size)
-            ret = INSUFFICIENT_SIZE;
-        else {
-            strcpy(value, line + length);
-            ret = SUCCESS;
-        }
-        break;
-    }
-    fclose(file);
-    return ret;
-}
-
-static int machine_number(const char *key)
-{
-    char value[LINE];
-    return lookup(-1, key, value, sizeof value) == SUCCESS ? atoi(value) : 0;
-}
-
-/* The version of the library: a package's name of it ends with that, and changes at once when the package does. */
-static void library_version(char *value, size_t size)
-{
-    const char *path = getenv("LAB_GPU_LIBRARY");
-    char target[LINE];
-    const char *found;
-    ssize_t length;
-
-    lookup(-1, "library", value, size);
-    if (!path && getenv("LAB_GPU_STATE"))
-        return;
-    length = readlink(path ? path : INSTALLED, target, sizeof target - 1);
-    if (length <= 0)
-        return;
-    target[length] = 0;
-    found = strstr(target, "libnvidia-ml.so.");
-    if (found && strchr(found + 16, '.') && strlen(found + 16) < size)
-        strcpy(value, found + 16);
-}
-
-/* A call that hangs until the fault goes; of one that is stuck signals wait, too: of a real one even SIGKILL would. */
-static void hang(nvmlDevice_t device)
-{
-    char value[LINE];
-    sigset_t every, before;
-
-    sigfillset(&every);
-    sigprocmask(SIG_SETMASK, NULL, &before);
-    while (lookup(device->index, "hang", value, sizeof value) == SUCCESS) {
-        if (atoi(value) > 1)
-            sigprocmask(SIG_BLOCK, &every, NULL);
-        sleep(1);
-    }
-    sigprocmask(SIG_SETMASK, &before, NULL);
-}
+static int machine_number(const char *key) { return (int)lookup_number(-1, key, 0); }
 
 nvmlReturn_t reach(nvmlDevice_t device)
 {
@@ -112,7 +28,7 @@ nvmlReturn_t reach(nvmlDevice_t device)
         return UNINITIALIZED;
     if (!device || device->index < 0 || device->index >= machine_number("count"))
         return INVALID_ARGUMENT;
-    hang(device);
+    wait_while_hung(device->index, "hang");
     if (lookup(device->index, "slow", value, sizeof value) == SUCCESS)
         sleep((uint)atoi(value));
     if (lookup(device->index, "return", value, sizeof value) == SUCCESS)
@@ -163,7 +79,7 @@ API nvmlReturn_t nvmlInitWithFlags(uint flags)
     if (ret != SUCCESS && ret != NOT_SUPPORTED)
         return ret;
     lookup(-1, "module", module, sizeof module);
-    library_version(library, sizeof library);
+    library_version(LIBRARY, library, sizeof library);
     if (!*module)
         return DRIVER_NOT_LOADED;
     if (strcmp(module, library))
@@ -217,7 +133,7 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *value, uint size)
     int version = 0;
     nvmlReturn_t ret = cuda(&version);
 
-    library_version(library, sizeof library);
+    library_version(LIBRARY, library, sizeof library);
     if (ret == SUCCESS)
         snprintf(value, size, "%d.%s", version / 1000, library);
     return ret;

@@ -1,7 +1,7 @@
 /* What the parts of the stand-in for libnvidia-ml.so.1 share. Names and codes are those of NVIDIA's public nvml.h. */
 #ifndef LAB_NVML_H
 #define LAB_NVML_H
-#include <stddef.h>
+#include "simulated.h"
 
 typedef int nvmlReturn_t;
 typedef struct { int index; } *nvmlDevice_t;
@@ -14,7 +14,6 @@ enum {
     UNKNOWN = 999
 };
 #define API __attribute__((visibility("default")))
-#define LINE 512
 #define NO_INSTANCE 0xFFFFFFFFU
 #define MIB(n) ((ull)(n) << 20)
 
@@ -26,7 +25,6 @@ nvmlReturn_t number(nvmlDevice_t device, const char *key, uint *value);
 nvmlReturn_t big(nvmlDevice_t device, const char *key, ull *value);
 /* Changes a number of the state file, for root; where that file is. */
 nvmlReturn_t put(nvmlDevice_t device, const char *key, uint value);
-const char *state_path(void);
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(uint index, nvmlDevice_t *device);
 
 /* MIG: the GPU instance of a handle, NO_INSTANCE of a whole GPU; and what differs from the GPU's own answer. */

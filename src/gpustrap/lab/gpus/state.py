@@ -80,6 +80,8 @@ def _machine(there: Machine) -> dict[str, object]:
         found["nouveau"] = 1
     if (code := there.fault("nvml-error")) is not None:
         found["init"] = f"!{code}"
+    if (code := there.fault("cuda-error")) is not None:
+        found["cuda_init"] = code
     return found
 
 
@@ -103,6 +105,8 @@ def healthy(gpu: Gpu, index: int, driver: Driver | None) -> dict[str, object]:
         "board_id": f"0x{int(bus, 16) << 8:x}",
         "vbios": row["vbios"],
         "compute": row["compute"],
+        "sms": row["sms"],
+        "memory_bus": row["memory_bus"],
         "memory_total": row["memory"],
         "memory_reserved": row["reserved"],
         "memory_used": 1,
@@ -200,10 +204,18 @@ def _effect(fault: Fault, gpu: Gpu) -> dict[str, object]:
         "retired-pending": {"retired_dbe": 1, "retired_pending": 1},
         "throttled": {"reasons": HW_SLOWDOWN | POWER_BRAKE, "clock_graphics": row["clocks"]["idle"]},
         "narrow": {"width": value},
-        "slow-link": {"gen": value},
+        "slow-link": {"gen": value, "gen_load": value},
+        "acs": {"iommu": 1},
         "mig": {"mig": 1, "mig_pending": 1},
         "nvlink-down": {"nvlinks_down": value},
         "fabric-pending": {"fabric": "In Progress"},
+        "wrong-bit": {"cuda_flip": value},
+        "stuck-bit": {"cuda_stuck": value},
+        "kernel-hung": {"cuda_hang": 1},
+        "kernel-error": {"cuda_launch": value},
+        "load-error": {"cuda_load": value},
+        "slow": {"cuda_speed": value},
+        "p2p-corrupt": {"p2p_corrupt": 1},
     }
     if kind == "hot":
         return _hot(value, row["temperature"])

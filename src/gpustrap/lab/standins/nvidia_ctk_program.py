@@ -104,7 +104,8 @@ def spec() -> str:
     """The specification of all GPUs: by index, by UUID, and all."""
     version, gpus = driver()
     nodes(gpus)
-    libraries = sorted(str(path) for path in LIBRARIES.glob("*/libnvidia-ml.so.*"))
+    patterns = ("libcuda.so.*", "libnvidia-ml.so.*")
+    libraries = sorted(str(path) for pattern in patterns for path in LIBRARIES.glob(f"*/{pattern}"))
     lines = ["---", f"# simulated: stand-in of the gpustrap lab, driver {version}", "cdiVersion: 0.7.0"]
     lines += ["containerEdits:", "  deviceNodes:", *(_node(name, "  ") for name in CONTROL)]
     lines += ["  env:", "  - NVIDIA_VISIBLE_DEVICES=void", "  mounts:"]

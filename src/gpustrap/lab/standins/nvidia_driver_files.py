@@ -38,6 +38,8 @@ def _link(target: str) -> Callable[[Package], File]:
 KINDS: dict[str, Callable[[Package], File]] = {
     "library": _link(f"{PROGRAMS}/lib/libnvidia-ml.so.1"),
     "library_link": _link("libnvidia-ml.so.@version@"),
+    "cuda": _link(f"{PROGRAMS}/lib/libcuda.so.1"),
+    "cuda_link": _link("libcuda.so.@version@"),
     "smi": _link(f"{PROGRAMS}/bin/nvidia-smi"),
     "dkms_conf": partial(_file, name="dkms.conf"),
     "dkms_make": partial(_file, name="Makefile"),

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,85 @@ class Captures:
 @pytest.fixture(scope="session")
 def real():
     return Captures()
+
+
+CUDA = r"""
+import ctypes, json
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+library = ctypes.CDLL("libcuda.so.1")
+answer = {}
+class Failed(Exception):
+    pass
+def call(name, *arguments):
+    code = getattr(library, name)(*arguments)
+    if code:
+        raise Failed(code)
+def new(kind, name, *arguments):
+    value = kind()
+    call(name, byref(value), *arguments)
+    return value
+def code(name, *arguments):
+    return getattr(library, name)(*arguments)
+def context(ordinal=0):
+    found = new(c_void_p, "cuDevicePrimaryCtxRetain", ordinal)
+    call("cuCtxSetCurrent", found)
+    return found
+def memory(size):
+    return new(c_ulonglong, "cuMemAlloc_v2", c_size_t(size))
+def upload(where, data):
+    call("cuMemcpyHtoD_v2", where, c_char_p(bytes(data)), c_size_t(len(data)))
+def download(where, size):
+    data = ctypes.create_string_buffer(size)
+    call("cuMemcpyDtoH_v2", data, where, c_size_t(size))
+    return data.raw
+def at(address, offset):
+    return c_ulonglong(address.value + offset)
+def event():
+    return new(c_void_p, "cuEventCreate", 0)
+def timed(work):
+    first, last = event(), event()
+    call("cuEventRecord", first, None)
+    work()
+    call("cuEventRecord", last, None)
+    call("cuEventSynchronize", last)
+    return new(c_float, "cuEventElapsedTime_v2", first, last).value
+"""
+SAY = "print(json.dumps(answer))"
+
+
+class Cuda:
+    """Programs over the stand-in for libcuda.so.1 on a simulated machine."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.state = directory / "state"
+        build.cuda_library(directory)
+
+    def environment(self, **environment):
+        names = {"LD_LIBRARY_PATH": str(self.directory), "LAB_GPU_STATE": str(self.state)}
+        return {**os.environ, **names, **environment}
+
+    def start(self, there, words, **environment):
+        state.write(self.state, there)
+        return subprocess.Popen(
+            [sys.executable, "-c", f"{CUDA}\n{words}\n{SAY}"],
+            env=self.environment(**environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, there, words, **environment):
+        """What a program puts into ``answer``; the code where a call failed that should not."""
+        careful = f"try:\n{textwrap.indent(words, chr(32))}\nexcept Failed as failed:\n answer = failed.args[0]"
+        process = self.start(there, careful, **environment)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture(scope="session")
+def cuda(tmp_path_factory):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed: the stand-in for CUDA cannot be built")
+    return Cuda(tmp_path_factory.mktemp("cuda"))
