@@ -131,7 +131,7 @@ def test_the_checks_of_one_run_share_its_id_and_have_time_to_end(world: SimpleNa
     assert len({r["run_id"] for r in requests}) == 1
     assert [name for name, _ in world.asked] == ["n1", "n2"]
     assert world.rest["timeout"] > quick.SECONDS
-    assert world.rest["packages"] == (quick.NODE_PACKAGE,)
+    assert world.rest["packages"] == (quick.NODE_PACKAGE, verify.NODE_PACKAGE)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustrap.commands.probe import ask_nodes
+from gpustrap.commands.probe import NODE_PACKAGE, ask_nodes
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.check import Check, NodeChecks, Verdict
@@ -99,9 +99,9 @@ def verify_nodes(
         secrets=secrets,
         request=verification.request,
         entry=quick.ENTRY,
-        packages=(quick.NODE_PACKAGE,),
+        packages=(quick.NODE_PACKAGE, NODE_PACKAGE),
         forks=forks,
-        timeout=quick.SECONDS + quick.LOGIN_SECONDS,
+        timeout=max((quick.seconds(verification.scope(n.name).lock) for n in planned), default=0) + quick.LOGIN_SECONDS,
         progress=lambda step: progress(Step(step.node, step.text)) if not step.done else None,
     )
     answered = [n for n in planned if not isinstance(answers[n.name], GpustrapError)]

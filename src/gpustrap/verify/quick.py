@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from pydantic import ValidationError
 
 from gpustrap.content import PACKAGE
 from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.environment import PYTHON, Environment
 from gpustrap.model.lock import NodeLock
 from gpustrap.verify import remedies
 
 NODE_PACKAGE: Path = PACKAGE / "verify" / "gpustrap_verify"
 ENTRY = "gpustrap_verify.main"
 SECONDS = 600  # for all checks of a node; a first environment from a slow mirror takes minutes
+ENVIRONMENT_SECONDS = 300  # more for each environment: frameworks start slowly, and are used on every GPU
+ENVIRONMENTS = "ml_environments"
+SIZE, SIMULATED_SIZE = 1024, 32  # rows and columns of matrices; stand-ins of frameworks reckon in Python
 LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
 
 # What the lock's choices call that of a role, where it is not the role's name.
@@ -132,6 +137,50 @@ WANTED: tuple[Wanted, ...] = (
 )
 
 
+def _environments(lock: NodeLock) -> tuple[Environment, ...]:
+    return tuple(Environment.model_validate(found) for found in _role(lock, ENVIRONMENTS).get("environments") or ())
+
+
+def _environment(lock: NodeLock, wanted: Environment) -> Variables:
+    role = _role(lock, ENVIRONMENTS)
+    return {
+        "name": wanted.name,
+        "prefix": role["prefix"],
+        "digest": wanted.digest,
+        "framework": wanted.framework,
+        "modules": list(wanted.modules),
+        "compute": list(wanted.compute),
+        "gpus": list(wanted.gpus),
+        "users": wanted.users,
+        "gpu_group": str(_role(lock, "nvidia_driver").get("group") or ""),
+        "conda": wanted.engine == "conda",
+        "size": SIMULATED_SIZE if lock.simulated else SIZE,
+        "thorough": True,
+    }
+
+
+def _title(wanted: Environment) -> str:
+    if wanted.framework == PYTHON:
+        return f"Environment {wanted.name} is complete"
+    if not wanted.compute:
+        return f"Environment {wanted.name} works on the CPU"
+    return f"Environment {wanted.name} uses {'its' if wanted.gpus else 'all'} GPUs"
+
+
+def wanted_checks(lock: NodeLock) -> tuple[Wanted, ...]:
+    """Every check of a node: those of all nodes, and one for each environment that its lock has."""
+    found = (
+        Wanted(f"environment-{one.name}", _title(one), ENVIRONMENTS, partial(_environment, wanted=one))
+        for one in _environments(lock)
+    )
+    return (*WANTED, *found)
+
+
+def seconds(lock: NodeLock) -> int:
+    """How long all checks of a node may take."""
+    return SECONDS + ENVIRONMENT_SECONDS * len(_environments(lock))
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What is checked of one node.
@@ -169,10 +218,10 @@ def build_request(scope: Scope, *, run_id: str, now: float) -> dict[str, Any]:
         now: This machine's clock, seconds since the epoch.
     """
     done = scope.done()
-    checks = {w.id: w.arguments(done) for w in WANTED if not scope.left_out(w)}
+    checks = {w.id: w.arguments(done) for w in wanted_checks(done) if not scope.left_out(w)}
     checks["systemd-healthy"] = _units(scope.lock)  # a unit of ours that has failed is one, whichever run brought it
     checks["clock-sane"]["controller"] = now
-    return {"verb": "verify", "args": {"run_id": run_id, "seconds": SECONDS, "checks": checks}}
+    return {"verb": "verify", "args": {"run_id": run_id, "seconds": seconds(scope.lock), "checks": checks}}
 
 
 def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -187,11 +236,13 @@ def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
     """
     sent = data.get("checks")
     answers = [a for a in sent if isinstance(a, dict)] if isinstance(sent, list) else []
-    return tuple(_read_one(wanted, scope, [a for a in answers if a.get("id") == wanted.id]) for wanted in WANTED)
+    wanted = wanted_checks(scope.lock)
+    return tuple(_read_one(one, scope, [a for a in answers if a.get("id") == one.id]) for one in wanted)
 
 
 def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Check:
-    item = ITEMS.get(wanted.role, wanted.role)
+    environment = wanted.id.removeprefix("environment-") if wanted.role == ENVIRONMENTS else ""
+    item = environment or ITEMS.get(wanted.role, wanted.role)
     simulated = any(choice.simulated and choice.item == item for choice in scope.lock.choices)
     ours = {"id": wanted.id, "title": wanted.title, "simulated": simulated}
     left_out = scope.left_out(wanted)
@@ -202,7 +253,7 @@ def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Ch
             **ours, verdict=Verdict.FAIL, reason=f"the node answered this check {len(answers)} times, not once"
         )
     try:
-        remedy = remedies.words(answers[0].get("remedy"), scope.name, scope.lock)
+        remedy = remedies.words(answers[0].get("remedy"), scope.name, scope.lock, environment)
         check = Check.model_validate({**answers[0], **ours, "remedy": remedy})
         check = check.model_copy(update={"data": _plain(check.data)})
     except ValidationError as error:

@@ -18,17 +18,33 @@ TEXTS: dict[Remedy, str] = {
     Remedy.FAILED_UNITS: "on the node: systemctl --failed",
     Remedy.WAIT: "wait, then gpustrap verify {node}",
     Remedy.SET_CLOCK: "on the node: timedatectl set-ntp true, or set the clock by hand",
+    Remedy.PLAN_BUILD: "gpustrap plan {node}, which takes a build that the driver runs, or a newer "
+    "gpustrap_driver_branch; then gpustrap apply {node}",
+    Remedy.OTHER_BUILD: "gpustrap plan --upgrade --only environments {node}; then gpustrap apply {node}",
+    Remedy.FABRIC: "on the node: systemctl status nvidia-fabricmanager; journalctl -u nvidia-fabricmanager -n 50",
+    Remedy.OWN_LIBRARIES: "take LD_LIBRARY_PATH, PYTHONPATH and the like out of the files named; then "
+    "gpustrap verify {node}",
+    Remedy.KERNEL_LOG: "on the node: journalctl -k -b | grep -i xid; a GPU that fails belongs out of the node",
+    Remedy.UVM: "on the node: modprobe nvidia-uvm; if that does not help: gpustrap apply --reboot {node}",
+    Remedy.GPU_USERS: "on the node: nvidia-smi; and again when those programs are done: gpustrap verify {node}",
+    Remedy.MIG: "on the node: nvidia-smi mig -lgip, then make instances; or nvidia-smi -mig 0",
+    Remedy.NCCL: "on the node: try it with NCCL_P2P_DISABLE=1; if that works, switch ACS and the IOMMU's translation "
+    "off in the firmware (iommu=pt), see docs/environments.md",
+    Remedy.DEVICE_FILES: "on the node: ls -l /dev/nvidia*; nvidia-smi -L",
+    Remedy.ENV_SHELL: "gpustrap env shell {node} {environment}, and try it there",
 }
 
 
-def words(sent: object, name: str, lock: NodeLock) -> str:
+def words(sent: object, name: str, lock: NodeLock, environment: str = "NAME") -> str:
     """The next step that a node named; none when it named none that we know.
 
     Args:
         sent: What the node sent: may be anything.
         name: Inventory name.
         lock: The node's entry of the lock.
+        environment: The one that it is about.
     """
     known = {remedy.value: text for remedy, text in TEXTS.items()}
     text = known.get(sent, "") if isinstance(sent, str) else ""
-    return text.format(node=name, conda=lock.roles.get("conda", {}).get("conda_prefix", "/opt/conda"))
+    conda = lock.roles.get("conda", {}).get("conda_prefix", "/opt/conda")
+    return text.format(node=name, conda=conda, environment=environment)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import conda, docker, gpu, host
+from . import conda, docker, environment, gpu, host
 from .node import Finding, Node, failed
 
 CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
@@ -23,6 +23,7 @@ CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
     "docker-runs-a-container": docker.container,
     "conda-version": conda.version,
     "conda-creates-an-environment": conda.environment,
+    "environment": environment.check,  # environment-NAME, one for each
 }
 
 
@@ -60,7 +61,7 @@ def run(node: Node, name: str, args: dict[str, Any]) -> dict[str, Any]:
     """Run one check; one that breaks has failed."""
     start = time.monotonic()
     try:
-        check = CHECKS[name]
+        check = CHECKS["environment" if name.startswith("environment-") else name]
         finding = check(node, args)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other checks still run
         finding = failed(f"the check itself broke: {type(error).__name__}: {error}", traceback.format_exc())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import operator
@@ -39,6 +40,7 @@ class Wanted(NamedTuple):
         thorough: Train, on one device and on all of them together, too.
         seconds: How long the devices may take together.
         place: A directory that it may write to.
+        modules: What must import, besides the framework.
         vllm: vLLM is in this environment of PyTorch, and must find the same.
     """
 
@@ -48,6 +50,7 @@ class Wanted(NamedTuple):
     thorough: bool
     seconds: float
     place: str
+    modules: list[str]
     vllm: bool = False
 
     @property
@@ -80,7 +83,12 @@ def run(check: Callable[[Wanted], dict[str, Any]]) -> NoReturn:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        answer = {"ok": True, **check(Wanted(**json.loads(sys.argv[1]))), "elsewhere": elsewhere()}
+        wanted = Wanted(**json.loads(sys.argv[1]))
+        answer = {"ok": True, **check(wanted)}
+        for module in wanted.modules:
+            step("import " + module)
+            own(importlib.import_module(module))
+        answer["elsewhere"] = elsewhere()
     except SmokeError as error:
         answer = {"ok": False, "at": _Step.now, "code": error.code, "said": str(error)}
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
