@@ -41,7 +41,7 @@ class Settings(NamedTuple):
     Attributes:
         uv: Path of the uv program; empty where no environment needs one.
         cache: On the file system of the environments, so that what several have in common lies there once.
-        scratch: For temporary files and as home directory; the same file system, and gone afterwards.
+        scratch: Beside the build, for temporary files and as home directory; made and removed with it.
         lock: Descriptor of the lock, which what is started inherits.
     """
 
@@ -100,7 +100,8 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
     Raises:
         BuildError: It cannot be built, in the words of what failed; then nothing of it is left.
     """
-    os.mkdir(path, 0o755)
+    for directory in (path, settings.scratch):
+        os.mkdir(directory, 0o755)
     try:
         _install(settings, wanted, text, path)
         _try(settings, wanted, path)
@@ -110,6 +111,8 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
         if isinstance(error, OSError):
             raise BuildError(str(error)) from error
         raise
+    finally:
+        shutil.rmtree(settings.scratch, ignore_errors=True)
 
 
 def _marker(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -272,8 +275,3 @@ def run(argv: list[str], environment: dict[str, str], settings: Settings, become
         words = to_native(said + out, errors="surrogate_or_replace").strip()[-1500:]
         raise BuildError("{0}: {1}".format(name, words or "exit status {0}".format(process.returncode)))
     return str(to_native(out, errors="surrogate_or_replace"))
-
-
-def clear(path: str) -> None:
-    """What a run that was killed left of its temporary files."""
-    shutil.rmtree(path, ignore_errors=True)

@@ -14,7 +14,7 @@ from ansible.module_utils.gpustrap_node import environments
 from ansible.module_utils.gpustrap_node.host import Host
 
 KEEP, SWITCH, BUILD = "keep", "switch", "build"
-SCRATCH, LOCK = ".tmp", ".lock"
+SCRATCH, LOCK = ".tmp", ".lock"  # ending of a directory beside a build; file below the prefix
 
 
 class BuildError(Exception):
@@ -28,29 +28,32 @@ class Need(NamedTuple):
         action: KEEP, SWITCH (a sound build is there and not in use) or BUILD.
         directory: Of the build that is kept, switched to or made.
         why: In a few words.
-        leftovers: Builds that were never complete, by path.
+        leftovers: Builds that were never complete, and what else a run that was cut off left; by path.
+        old: Builds that are neither in use, nor kept for going back, nor open; by path.
     """
 
     action: str
     directory: str
     why: str
     leftovers: list[str]
+    old: list[str]
 
 
 def decide(host: Host, prefix: str, name: str, lock: str) -> Need:
     """What it takes until `current` leads to a sound build of this lock; reads only."""
     there = environments.builds(host, prefix, name)
     sound = sorted((b for b in there if b.lock == lock and not b.changes), key=lambda b: (b.current, b.directory))
-    leftovers = [b.path for b in there if not b.marker]
+    leftovers = [b.path for b in there if not b.marker] + host.match(os.path.join(prefix, name), "*" + SCRATCH)
     if sound:
         action = KEEP if sound[-1].current else SWITCH
-        return Need(action, sound[-1].directory, "is there already, and another is in use", leftovers)
+        why = "is there already, and another is in use"
+        return Need(action, sound[-1].directory, why, leftovers, dispensable(there) if action == KEEP else [])
     taken = {b.directory for b in there if b.marker}
     directory = next(d for d in _directories(lock) if d not in taken)
     now = next((b for b in there if b.current and b.marker), None)
     changed = now is not None and now.lock == lock
     why = "was changed by hand: " + ", ".join(now.changes) if now and changed else "from another lock" if now else "new"
-    return Need(BUILD, directory, why, leftovers)
+    return Need(BUILD, directory, why, leftovers, [])
 
 
 def _directories(lock: str) -> Iterator[str]:
@@ -98,14 +101,17 @@ def _link(place: str, link: str, target: str) -> None:
     os.replace(beside, os.path.join(place, link))
 
 
-def prune(prefix: str, name: str) -> list[str]:
-    """Remove what is neither current nor previous, unless a process has it open; the paths that went."""
-    old = [b for b in environments.builds(Host("/"), prefix, name) if not b.current and not b.previous]
-    used = in_use([b.path for b in old]) if old else set()
-    going = [b.path for b in old if b.path not in used]
-    for path in going:
+def dispensable(builds: list[environments.Build]) -> list[str]:
+    """What is neither current nor previous, and no process has open; by path."""
+    old = [b.path for b in builds if b.marker and not b.current and not b.previous]
+    used = in_use(old) if old else set()
+    return [path for path in old if path not in used]
+
+
+def prune(prefix: str, name: str) -> None:
+    """Remove what is dispensable."""
+    for path in dispensable(environments.builds(Host("/"), prefix, name)):
         remove(path)
-    return going
 
 
 def remove(path: str) -> None:

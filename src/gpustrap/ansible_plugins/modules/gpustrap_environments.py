@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpustrap_environment_build import Settings, build, check_room, clear, group_of
+from ansible.module_utils.gpustrap_environment_build import Settings, build, check_room, group_of
 from ansible.module_utils.gpustrap_environment_place import (
     BUILD,
     KEEP,
@@ -63,7 +63,7 @@ options:
     description: File on the node with the CA certificates to trust; empty for the system's.
     type: str
     default: ""
-  conda_prefix:
+  conda:
     description: Where conda is, for environments that it makes.
     type: path
     default: /opt/conda
@@ -115,7 +115,7 @@ ARGUMENTS = {
     "index": {"type": "str", "default": "https://pypi.org/simple"},
     "python_mirror": {"type": "str", "default": ""},
     "ca_bundle": {"type": "str", "default": ""},
-    "conda_prefix": {"type": "path", "default": "/opt/conda"},
+    "conda": {"type": "path", "default": "/opt/conda"},
     "locks": {"type": "dict", "default": {}},
     "base": {"type": "path", "default": "/opt/gpustrap"},
     "cache": {"type": "path", "default": "/var/cache/gpustrap"},
@@ -183,6 +183,8 @@ class Job:
             said.append("environment {0} switched to a build that {1}".format(self.name, self.need.why))
         if self.need.leftovers:
             said.append("environment {0}: {1} half-built removed".format(self.name, len(self.need.leftovers)))
+        if self.need.old:
+            said.append("environment {0}: {1} old removed".format(self.name, len(self.need.old)))
         if self.mode:
             said.append("environment {0} for {1}".format(self.name, wanted["users"]))
         if self.kernel:
@@ -216,40 +218,35 @@ def work_off(given: dict[str, Any]) -> list[str]:
     try:
         os.makedirs(prefix, mode=0o755, exist_ok=True)
         with alone(prefix, given["wait"]) as lock:
-            scratch = os.path.join(prefix, SCRATCH)
-            clear(scratch)  # of a run that was killed
-            os.mkdir(scratch, 0o755)
-            try:
-                return _each(given, lock, scratch)
-            finally:
-                clear(scratch)
+            return _each(given, lock)
     except OSError as error:
         return ["{0}: {1}".format(error.filename or prefix, error.strerror)]
     finally:
         os.umask(before)
 
 
-def _each(given: dict[str, Any], lock: int, scratch: str) -> list[str]:
+def _each(given: dict[str, Any], lock: int) -> list[str]:
     problems = []
     for job in look(given):  # again: another run may just have done it
         try:
-            _one(given, job, lock, scratch)
+            _one(given, job, lock)
         except BuildError as error:
             in_use = "; the one in use was not touched" if os.path.islink(os.path.join(job.place, "current")) else ""
             problems.append("environment {0} was not built{1}\n{2}".format(job.name, in_use, error))
     return problems
 
 
-def _one(given: dict[str, Any], job: Job, lock: int, scratch: str) -> None:
+def _one(given: dict[str, Any], job: Job, lock: int) -> None:
     for path in job.need.leftovers:
         remove(path)
     if job.need.action == BUILD:
         if job.name not in given["locks"]:
             raise BuildError("it changed while another run was waited for: run it again")
-        settings = _settings(given, job.wanted, lock, scratch)
+        path = os.path.join(job.place, job.need.directory)
         check_room(given["prefix"], job.wanted)
+        settings = _settings(given, job.wanted, lock, path + SCRATCH)
         job.give()
-        build(settings, job.wanted, given["locks"][job.name], os.path.join(job.place, job.need.directory))
+        build(settings, job.wanted, given["locks"][job.name], path)
     job.give()
     if job.need.action != KEEP:
         switch(job.place, job.need.directory)
@@ -270,7 +267,7 @@ def _settings(given: dict[str, Any], wanted: dict[str, Any], lock: int, scratch:
         package_index=given["index"],
         python_mirror=given["python_mirror"],
         ca_bundle=given["ca_bundle"],
-        conda=os.path.join(given["conda_prefix"], "bin", "conda"),
+        conda=os.path.join(given["conda"], "bin", "conda"),
         cache=_cache(given),
         scratch=scratch,
         lock=lock,

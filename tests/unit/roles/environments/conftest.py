@@ -158,7 +158,7 @@ class Site:
             "base": str(self.root / "opt/gpustrap"),
             "cache": str(self.root / "cache"),
             "kernels": str(self.kernels),
-            "conda_prefix": str(self.root / "conda"),
+            "conda": str(self.root / "conda"),
             "locks": {e["name"]: self.texts[e["digest"]] for e in environments} if locks else {},
             "wait": 5,
             **more,
