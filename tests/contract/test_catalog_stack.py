@@ -114,7 +114,7 @@ def test_gpus_before_turing_get_the_last_cudnn_that_knows_them() -> None:
         old = any(float(c) < 7.5 for c in next(iter(wheel.compute.values())))
         if old and wheel.framework in {"jax", "tensorflow"}:
             assert wheel.constraints == ("nvidia-cudnn-cu12<9.11",), wheel.row
-        if old and wheel.framework == "torch":
+        if old and wheel.framework == "pytorch":
             assert wheel.cuda == "12.6" or wheel.compute["x86_64"][0] == "7.0", wheel.row
 
 

@@ -117,7 +117,7 @@ def test_real_nvidia_smi_fails_and_verify_says_that_the_driver_is_not_loaded(bui
     inventory.write(site, [built.node])
     variables = site.root / "inventory/group_vars/all.yml"
     variables.parent.mkdir(parents=True, exist_ok=True)
-    variables.write_text("gpustrap_docker: false\ngpustrap_conda: false\ngpustrap_frameworks: []\n")
+    variables.write_text("gpustrap_docker: false\ngpustrap_conda: false\ngpustrap_environments: []\n")
     secrets = Secrets(ssh_password=built.node.password, become_password=built.node.password)
     enroll_nodes(site, load_nodes(site), secrets=secrets, terms=Terms(accept_new=True, passwordless_sudo=True))
     code, plan = verb(site, "plan")

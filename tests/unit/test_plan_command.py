@@ -223,7 +223,7 @@ def test_what_no_role_installs_is_pending_and_its_choices_say_so(world: World) -
     world.answers["n1"] = world.facts(pci=[gpu], secure_boot={"enabled": False, "source": "efivar"})
     entry = world.plan("n1").nodes["n1"]
     pending = {choice.item: choice.pending for choice in entry.choices}
-    assert (pending["torch"], pending["driver"], pending["os"]) == (True, False, False)
+    assert (pending["environment-torch"], pending["driver"], pending["os"]) == (True, False, False)
     assert set(entry.roles) == set(ROLES) - {"nvidia_fabric_manager"}
     assert set(entry.pending) == set(PENDING_ROLES)
 

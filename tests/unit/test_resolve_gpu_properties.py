@@ -37,7 +37,9 @@ RANGES = (("133f", 470), ("1df6", 580))  # last id, last branch: docs.nvidia.com
 # Machine code of builds, the last one's PTX, too: pytorch RELEASE.md; docs.jax.dev and vLLM, installation.
 CUDA_13 = ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0")
 CODE: dict[str, dict[str, tuple[tuple[str, ...], bool]]] = {
-    "torch": {
+    "pytorch": {
+        "cuda129": (CUDA_13, True),
+        "cuda130": (CUDA_13, True),
         "cu126": (("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"), False),
         "cu128": (("7.0", *CUDA_13), False),
         "cu130": (CUDA_13, True),
@@ -144,6 +146,15 @@ def known_packages(distro: Distro, kernel: str, how_many: str) -> dict[str, str]
     return {name: version for name, version in found.items() if name}
 
 
+ENVIRONMENTS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b", "c"]), "framework": st.sampled_from(sorted(CODE))},
+    optional={
+        "gpus": st.sampled_from([["RTX 3090"], ["Tesla P40", "RTX 5090"], ["0000:01:00.0"]]),
+        "python": st.sampled_from(["auto", "3.10", "3.12", "3.15"]),
+        "engine": st.sampled_from(["uv", "uv", "uv", "conda"]),
+        "extras": st.sampled_from([[], ["accelerate"]]),
+    },
+)
 REQUESTS = st.builds(
     Request,
     policy=st.sampled_from(["stable", "stable", "latest"]),
@@ -162,16 +173,14 @@ REQUESTS = st.builds(
     docker=st.booleans(),
     conda=st.booleans(),
     container_toolkit=st.booleans(),
-    frameworks=st.sets(st.sampled_from(["jax", "tensorflow", "torch", "vllm"]), max_size=2).map(
-        lambda s: tuple(sorted(s))
-    ),
+    environments=st.lists(ENVIRONMENTS, max_size=2, unique_by=lambda wish: wish["name"]),
+    python_mirror=st.sampled_from([None, "https://mirror.example/python"]),
 )
 
 
 # What there is to say against a driver before its node is looked at.
 OF_THE_DRIVER = {"driver-request-unfit", "driver-unavailable", "driver-unverified", "gpu-not-supported"}
 OF_THE_DRIVER |= {"gpus-incompatible", "package-unavailable", "version-unavailable", "fabric-manager-mismatch"}
-NOTHING = NodeLock(request_digest="", system_digest="", os="", choices=(), roles={})
 
 
 def planned(node: Facts, request: Request, **more: Any) -> NodePlan:
@@ -181,13 +190,13 @@ def planned(node: Facts, request: Request, **more: Any) -> NodePlan:
 def locked(node: Facts, request: Request, **more: Any) -> NodeLock | None:
     """Its entry for the lock; None where there is no driver in it."""
     lock = planned(node, request, **more).lock
-    return lock if lock and "nvidia_driver" in lock.pending else None
+    return lock if lock and "nvidia_driver" in decided(lock) else None
 
 
 def driver(node: Facts, request: Request) -> dict[str, Any]:
     """What role nvidia_driver is given; empty where there is no driver."""
     lock = locked(node, request)
-    return lock.pending["nvidia_driver"] if lock else {}
+    return decided(lock)["nvidia_driver"] if lock else {}
 
 
 def text(lock: NodeLock) -> str:
@@ -260,7 +269,7 @@ def test_what_was_asked_for_is_what_is_planned(node: Facts, request: Request) ->
     variables = driver(node, request)
     for wish in ("branch", "flavour", "origin", "version") if variables else ():
         assert getattr(request, f"driver_{wish}") in {"auto", None, variables[f"nvidia_driver_{wish}"]}
-    toolkit = (locked(node, request) or NOTHING).pending.get("cuda_toolkit")
+    toolkit = decided(locked(node, request)).get("cuda_toolkit")
     assert not toolkit or request.cuda_version in {"auto", toolkit["cuda_toolkit_version"]}
     assert not toolkit or request.cuda_version != "none"
 
@@ -289,7 +298,7 @@ def test_modules_built_on_the_node_under_secure_boot_need_a_person(node: Facts, 
 @for_all(nodes(), REQUESTS)
 def test_a_kernel_from_elsewhere_gets_no_package_of_the_distributions_kernels(node: Facts, request: Request) -> None:
     plan = planned(node, request)
-    variables = plan.lock.pending.get("nvidia_driver") if plan.lock else None
+    variables = decided(plan.lock).get("nvidia_driver")
     if variables and node.kernel.running in FOREIGN:
         assert variables["nvidia_driver_module"] == "dkms"
         assert {p["name"] for p in variables["nvidia_driver_kernel_packages"]} <= {"linux-headers-{kernel}"}
@@ -301,7 +310,7 @@ def test_what_nobody_read_is_never_chosen_by_itself_and_always_told(node: Facts,
     lock = locked(node, request)
     if lock is None:
         return
-    variables = lock.pending["nvidia_driver"]
+    variables = decided(lock)["nvidia_driver"]
     branch = CATALOG.driver(variables["nvidia_driver_branch"])
     rows = [
         row
@@ -330,7 +339,7 @@ def test_what_rests_on_a_recalled_repository_says_so(node: Facts, request: Reque
         distro.archive: {"docker"} if request.docker_origin == "distribution" else set(),
         CATALOG.container_toolkit.repository: {"container-toolkit"},
     }
-    origin = lock.pending["nvidia_driver"]["nvidia_driver_origin"]
+    origin = decided(lock)["nvidia_driver"]["nvidia_driver_origin"]
     theirs[distro.nvidia if origin == "nvidia" else distro.archive] |= {"driver", "driver-origin", "fabric-manager"}
     rows = [CATALOG.repository(r.name, node.os.architecture) for r in lock.repositories]
     recalled = [row.name for row in rows if row and row.confidence == "recalled"]
@@ -394,20 +403,50 @@ def told(way: str) -> dict[str, Any]:
 
 @for_all(nodes(), REQUESTS)
 def test_no_cuda_13_below_turing(node: Facts, request: Request) -> None:
-    toolkit = (locked(node, request) or NOTHING).pending.get("cuda_toolkit")
+    toolkit = decided(locked(node, request)).get("cuda_toolkit")
     if toolkit and any(capability(cc) < (7, 5) if cc else device <= "1df6" for device, cc in driven(node)):
         assert int(toolkit["cuda_toolkit_version"].partition(".")[0]) < 13
 
 
+def environments(lock: NodeLock | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = decided(lock).get("ml_environments", {}).get("ml_environments_environments", [])
+    return found
+
+
 @for_all(nodes(), REQUESTS)
-def test_no_wheel_without_code_for_every_gpu(node: Facts, request: Request) -> None:
-    lock = locked(node, request) or NOTHING
-    chosen = {c.item: c.value.partition(" ")[2].partition("-")[0] for c in lock.choices if c.item in CODE}
-    for framework, variant in chosen.items():
-        code, ptx = CODE[framework].get(variant, ((), False))
-        for _, cc in driven(node) if variant else ():
+def test_no_build_without_code_for_every_gpu_of_its_environment(node: Facts, request: Request) -> None:
+    at = dict(zip([p.address for p in node.pci], [(p.device, p.driver) for p in node.pci], strict=True))
+    by_id = {device: capability_ for device, _, capability_ in BOARDS}
+    for environment in environments(locked(node, request)):
+        variant = environment["variant"].partition("-")[0]
+        code, ptx = CODE[environment["framework"]][variant]
+        addresses = environment["gpus"] or [a for a, (_, driver_) in at.items() if driver_ != "vfio-pci"]
+        for cc in (by_id.get(at[address][0], "") for address in addresses):
             runs = [c for c in code if cc and capability(c)[0] == capability(cc)[0] and capability(c) <= capability(cc)]
-            assert runs or not cc or (ptx and capability(cc) >= capability(code[-1])), (framework, variant, cc)
+            assert runs or not cc or (ptx and capability(cc) >= capability(code[-1])), (environment, cc)
+
+
+@for_all(nodes(), REQUESTS)
+def test_a_python_that_there_is_a_build_for_and_that_the_node_can_have(node: Facts, request: Request) -> None:
+    own = inputs_of(node, request).distro.python
+    for environment in environments(planned(node, request).lock):
+        rows = CATALOG.conda_builds if environment["engine"] == "conda" else CATALOG.wheels
+        asked, variant = environment["requirements"], environment["variant"]
+        row = next(row for row in rows if row.requirement in asked and row.variant == variant)
+        assert environment["python"] in row.pythons
+        interpreter = environment["interpreter"]
+        assert interpreter != "distribution" or environment["python"] == own
+        assert interpreter != "conda" or (request.conda and environment["channels"])
+        assert interpreter != "uv" or request.python_mirror
+        wish = next(wish for wish in request.environments if wish.name == environment["name"])
+        assert wish.python in {"auto", environment["python"]}
+
+
+@for_all(nodes(), REQUESTS)
+def test_without_gpus_nothing_for_gpus_is_planned(node: Facts, request: Request) -> None:
+    plain = node.model_copy(update={"pci": ()})
+    for environment in environments(planned(plain, request).lock):
+        assert (environment["variant"], environment["cuda"], environment["compute"]) == ("cpu", "", [])
 
 
 @for_all(nodes(), REQUESTS)
@@ -435,7 +474,7 @@ def test_a_driver_that_fits_stays_without_a_lock_too(node: Facts, request: Reque
     lock = locked(node, request)
     if lock:
         keys = [f"nvidia_driver_{key}" for key in ("branch", "flavour", "origin", "version", "package_version")]
-        before, after = lock.pending["nvidia_driver"], driver(newer(applied(node, lock)), request)
+        before, after = decided(lock)["nvidia_driver"], driver(newer(applied(node, lock)), request)
         assert {key: after.get(key) for key in keys} == {key: before[key] for key in keys}
 
 
@@ -456,7 +495,7 @@ def applied(node: Facts, lock: NodeLock) -> Facts:
     lists = [v for variables in decided(lock).values() for name, v in variables.items() if name.endswith("_packages")]
     rows = [row for rows in lists for row in rows if isinstance(row, dict)]
     packages = {row["name"]: row["version"] for row in rows if row["version"]}
-    variables = lock.pending["nvidia_driver"]
+    variables = decided(lock)["nvidia_driver"]
     version, flavour = variables["nvidia_driver_version"], variables["nvidia_driver_flavour"]
     theirs = [p.address for p in node.pci if p.vendor == "10de" and p.pci_class != "0680" and p.driver != "vfio-pci"]
     changed = node.model_dump(mode="json")

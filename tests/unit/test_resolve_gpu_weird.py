@@ -82,7 +82,7 @@ WISHES = st.fixed_dictionaries(
         "driver_mok": st.booleans(),
         "cuda_version": st.sampled_from(["none", "12.9", "0.0", "13.0"]),
         "docker_daemon": st.sampled_from([{"features": 1}, {"features": {"cdi": False}}]),
-        "frameworks": st.sampled_from([[], ["jax"], ["vllm", "torch"], ["tensorflow"]]),
+        "environments": st.sampled_from([[], ["jax"], ["vllm", "torch"], ["tensorflow"]]),
         "nvidia_repository": st.sampled_from(["https://mirror.example/cuda", "é", ""]),
         "pcie_width": st.sampled_from([1, 16]),
     },

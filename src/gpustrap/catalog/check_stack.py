@@ -1,13 +1,14 @@
-"""What is wrong with the software half of a catalog: repositories, packages, containers, wheels."""
+"""What is wrong with the software half of a catalog: repositories, packages, containers, frameworks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from gpustrap.catalog.check_frameworks import framework_faults
 from gpustrap.catalog.rules import in_order, missing, numbers, versions_in_order
 from gpustrap.catalog.schema import Catalog, Distro, DockerUpstream
-from gpustrap.catalog.schema_stack import DriverPackages, Repository, Wheel
+from gpustrap.catalog.schema_stack import DriverPackages, Repository
 
 # The node's program takes at most a thousand names, and a request adds its own.
 MOST_PACKAGES = 900
@@ -26,7 +27,7 @@ def stack_faults(catalog: Catalog) -> tuple[str, ...]:
         *_repositories(catalog),
         *_packages(catalog),
         *_containers(catalog),
-        *_wheels(catalog),
+        *framework_faults(catalog),
         *_controllers(catalog),
     )
     return found or tuple(_asked(catalog))
@@ -190,32 +191,6 @@ def _containers(catalog: Catalog) -> Iterator[str]:
 def _docker(where: str, row: DockerUpstream) -> Iterator[str]:
     yield from in_order(f"{where}, packages", list(row.packages))
     yield from _fingerprints(where, row.fingerprints)
-
-
-def _wheels(catalog: Catalog) -> Iterator[str]:
-    keys = [(w.framework, numbers(w.version), w.variant, tuple(w.compute)) for w in catalog.wheels]
-    yield from in_order("frameworks", keys)
-    for wheel in catalog.wheels:
-        yield from _wheel(catalog, wheel, wheel.row.removeprefix("catalog: "))
-
-
-def _wheel(catalog: Catalog, wheel: Wheel, where: str) -> Iterator[str]:
-    known = {c for a in catalog.architectures for c in a.compute_capabilities}
-    yield from missing(where, "CUDA major", {wheel.cuda.partition(".")[0]}, {m.major for m in catalog.cuda.majors})
-    yield from missing(where, "branch", {wheel.driver_min} - {""}, {d.branch for d in catalog.drivers})
-    yield from missing(where, "architecture", wheel.compute, catalog.server.architectures.names)
-    yield from versions_in_order(f"{where}, pythons", wheel.pythons)
-    for machine, compute in wheel.compute.items():
-        yield from versions_in_order(f"{where}, {machine}", compute)
-        yield from missing(where, "compute capability", {*compute, wheel.ptx} - {""}, known)
-        if wheel.ptx and wheel.ptx != compute[-1]:
-            yield f"{where}: PTX of {wheel.ptx}, and no code for it or code for later ones"
-        if wheel.cuda.startswith("13.") and numbers(compute[0]) < (7, 5):
-            yield f"{where}: CUDA 13 makes no code for {compute[0]}"
-    if not wheel.requirement.endswith(f"=={wheel.version}") or not wheel.requirement.startswith(wheel.framework):
-        yield f"{where}: {wheel.requirement} asks for something else"
-    if wheel.index and not wheel.index.startswith("https://"):
-        yield f"{where}: {wheel.index} is no https URL"
 
 
 def _asked(catalog: Catalog) -> Iterator[str]:

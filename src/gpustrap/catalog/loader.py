@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema import Catalog, CondaInstaller, Distro, Docker, Server
+from gpustrap.catalog.schema_frameworks import UvWheel, Wheel
 from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
 from gpustrap.catalog.schema_preflight import Preflight
 from gpustrap.catalog.schema_stack import (
@@ -20,7 +21,6 @@ from gpustrap.catalog.schema_stack import (
     ControllerPython,
     DriverPackages,
     Repository,
-    Wheel,
 )
 
 try:
@@ -54,6 +54,8 @@ def load_catalog() -> Catalog:
         container_toolkit=ContainerToolkit.model_validate(containers["toolkit"]),
         cdi=_rows(CdiSupport, containers["cdi"]),
         wheels=_rows(Wheel, _read("frameworks")),
+        conda_builds=_rows(Wheel, _read("frameworks_conda")),
+        uv=_rows(UvWheel, _read("uv")),
         controllers=_rows(ControllerPython, server.pop("controllers")),
         conda=_rows(CondaInstaller, _read("conda")),
         server=Server.model_validate(server),

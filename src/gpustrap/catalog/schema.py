@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpustrap.catalog.row import Row
+from gpustrap.catalog.schema_frameworks import UvWheel, Wheel
 from gpustrap.catalog.schema_gpu import Architecture, Cuda, DriverBranch, Gpu, IdRange, Library
 from gpustrap.catalog.schema_preflight import Preflight
 from gpustrap.catalog.schema_stack import (
@@ -17,7 +18,6 @@ from gpustrap.catalog.schema_stack import (
     ControllerPython,
     DriverPackages,
     Repository,
-    Wheel,
 )
 from gpustrap.model.base import Frozen
 
@@ -166,6 +166,8 @@ class Catalog:
     container_toolkit: ContainerToolkit
     cdi: tuple[CdiSupport, ...]
     wheels: tuple[Wheel, ...]
+    conda_builds: tuple[Wheel, ...]
+    uv: tuple[UvWheel, ...]
     controllers: tuple[ControllerPython, ...]
     conda: tuple[CondaInstaller, ...]
     server: Server

@@ -1,4 +1,4 @@
-"""The shape of what is known about repositories, packages and wheels of the GPU stack."""
+"""The shape of what is known about repositories and packages of the GPU stack."""
 
 from __future__ import annotations
 
@@ -166,46 +166,6 @@ class CdiSupport(Row):
     docker_min: str
     docker_default: str
     podman_min: str
-
-
-class Wheel(Row):
-    """A release of a framework in one build.
-
-    Attributes:
-        framework: ``torch``, …
-        version: Its exact version.
-        index: URL of the wheel index; empty for the package index pip is configured with.
-        variant: ``cu126``, …: what the build is called.
-        requirement: What pip is asked for, e.g. ``torch==2.14.0``.
-        constraints: Further pins that it needs, e.g. ``nvidia-cudnn-cu12<9.11``.
-        pythons: Versions of Python it has wheels for, oldest first.
-        cuda: CUDA it is built for; its major decides the lowest driver branch.
-        driver_min: Where it needs a later branch than that.
-        compute: Machine architecture (uname -m) -> compute capabilities it has machine code for. Code for 8.0 runs on
-            8.6 and 8.9, too, but on no other major.
-        ptx: Compute capability of the PTX it holds, from which a driver makes code for any later one; empty for none.
-        ptx_fails: Where somebody reported that such code fails; empty where nobody did.
-        size: Bytes of an environment with it.
-    """
-
-    framework: Literal["jax", "tensorflow", "torch", "vllm"]
-    version: str
-    index: str = ""
-    variant: str
-    requirement: str
-    constraints: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = Field(min_length=1)
-    cuda: str = Field(pattern=r"^\d+\.\d+$")
-    driver_min: str = Field("", pattern=r"^(\d{3})?$")
-    compute: dict[str, tuple[str, ...]] = Field(min_length=1)
-    ptx: str = Field("", pattern=r"^(\d{1,2}\.\d)?$")
-    ptx_fails: str = ""
-    size: int = Field(gt=0)
-
-    @property
-    def row(self) -> str:
-        """How the source of a choice names this row."""
-        return f"catalog: frameworks, {self.framework} {self.version} {self.variant} on {' and '.join(self.compute)}"
 
 
 class ControllerPython(Row):

@@ -22,12 +22,14 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "distros": ("distros",),
     "drivers": ("drivers",),
     "frameworks": ("wheels",),
+    "frameworks_conda": ("conda_builds",),
     "gpus": ("architectures", "id_ranges", "gpus"),
     "libraries": ("libraries",),
     "packages": ("driver_packages",),
     "preflight": ("preflight",),
     "repositories": ("repositories",),
     "server": ("server", "controllers"),
+    "uv": ("uv",),
 }
 
 _NAMES: dict[type[Row], Callable[[Any], str]] = {

@@ -40,7 +40,7 @@ OnlyOption = Annotated[
     typer.Option(
         "--only",
         metavar="COMPONENT",
-        help="With --upgrade, move only this: conda, container-toolkit, cuda, docker, driver or frameworks. "
+        help="With --upgrade, move only this: conda, container-toolkit, cuda, docker, driver or environments. "
         "May be repeated.",
     ),
 ]

@@ -31,6 +31,19 @@ PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?( *[<>=
 FILE = "-r "  # before a file of the site among the requirements, as pip has it
 
 
+def _like(pattern: str, words: str) -> BeforeValidator:
+    """A text of some shape: nobody is shown a regular expression."""
+
+    def check(value: object) -> object:
+        if isinstance(value, float):
+            raise ValueError("must be in quotes: without them, YAML reads 3.10 as 3.1")  # noqa: TRY004 - for pydantic
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {words}")
+        return value
+
+    return BeforeValidator(check)
+
+
 def _framework(value: object) -> object:
     """``torch`` names a framework, too."""
     word = WORDS.get(value, value) if isinstance(value, str) else value
@@ -39,26 +52,18 @@ def _framework(value: object) -> object:
     return word
 
 
-def _one_or_more(value: object) -> object:
+def _every(value: object) -> object:
     """``all`` is what an empty list stands for."""
-    if value == ALL:
-        return ()
-    if isinstance(value, str):
-        raise ValueError('must be all, or a list of models or PCI addresses, e.g. [RTX 3090, "0000:65:00.0"]')
-    return value
-
-
-def _in_quotes(value: object) -> object:
-    """Of 3.10, YAML makes 3.1."""
-    if isinstance(value, float):
-        raise ValueError("must be in quotes: without them, YAML reads 3.10 as 3.1")  # noqa: TRY004 - what pydantic reports
-    return value
+    if isinstance(value, str) and value != ALL:
+        words = 'must be all, or a list of models or PCI addresses, e.g. [RTX 3090, "0000:65:00.0"]'
+        raise ValueError(words)
+    return () if value == ALL else value
 
 
 def _inside(value: object) -> object:
-    path = PurePosixPath(value) if isinstance(value, str) else None
-    if path and (path.is_absolute() or ".." in path.parts):
-        raise ValueError("must be a file of the site, e.g. requirements/analysis.txt")
+    path = PurePosixPath(value) if isinstance(value, str) else PurePosixPath()
+    if path.is_absolute() or ".." in path.parts or re.search(r"\s", str(path)):
+        raise ValueError("must be a file of the site, without spaces, e.g. requirements/analysis.txt")
     return value
 
 
@@ -83,15 +88,15 @@ class EnvironmentWish(Frozen):
         gpus: Models or PCI addresses of the GPUs that it is for; empty for all of the node.
     """
 
-    name: str = Field(pattern=NAME)
+    name: Annotated[str, _like(NAME, "small letters, digits, - and _, e.g. torch")]
     framework: Annotated[str, BeforeValidator(_framework)]
-    python: Annotated[str, BeforeValidator(_in_quotes)] = Field("auto", pattern=r"^(auto|3\.\d{1,2})$")
+    python: Annotated[str, _like(r"auto|3\.\d{1,2}", 'auto, or two numbers in quotes, e.g. "3.12"')] = "auto"
     extras: Annotated[tuple[str, ...], BeforeValidator(_packages)] = ()
     engine: Engine = "uv"
-    users: str = Field(ALL, pattern=GROUP)
-    requirements: Annotated[str, BeforeValidator(_inside)] = Field("", pattern=r"^[^\s]*$")
+    users: Annotated[str, _like(GROUP, "all, or the name of a group")] = ALL
+    requirements: Annotated[str, BeforeValidator(_inside)] = ""
     jupyter: bool = False
-    gpus: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    gpus: Annotated[tuple[str, ...], BeforeValidator(_every)] = ()
 
     @model_validator(mode="before")
     @classmethod

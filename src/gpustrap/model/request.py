@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gpustrap.model.base import Frozen
+from gpustrap.model.environment import WORDS, EnvironmentWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a person writes, where the type of the field does not tell all of it."""
+    """What a person writes, where the type of the field does not tell all of it.
+
+    Attributes:
+        words: For the documentation.
+        default: The default as YAML, where it is not that of the type.
+        items: Words that may stand in it by themselves, where it is a list.
+    """
 
     words: str
+    default: str = ""
+    items: tuple[str, ...] = ()
 
 
 class Proxy(Frozen):
@@ -70,6 +79,18 @@ def _by_gpu(value: object) -> object:
         words = "must be whole watts, e.g. 250, or a mapping to such numbers by a GPU's model or PCI address"
         raise ValueError(words)
     return {ANY: value} if isinstance(value, int) else value
+
+
+def _named_once(wishes: tuple[EnvironmentWish, ...]) -> tuple[EnvironmentWish, ...]:
+    """A name is a directory."""
+    names = [wish.name for wish in wishes]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise ValueError(f"has two environments called {twice}: each needs a name of its own")
+    return wishes
+
+
+DEFAULT_ENVIRONMENTS = (EnvironmentWish(name="torch", framework="torch"),)
 
 
 class Request(Frozen):
@@ -157,8 +178,32 @@ class Request(Frozen):
     container_toolkit_key_fingerprints: tuple[str, ...] = Field(
         (), description="Primary keys that mirror signs with; unset takes NVIDIA's own"
     )
-    frameworks: tuple[Literal["jax", "tensorflow", "torch", "vllm"], ...] = Field(
-        ("torch",), description="Frameworks, each in a conda environment of its own"
+    environments: Annotated[
+        tuple[EnvironmentWish, ...],
+        AfterValidator(_named_once),
+        Written("list, see [environments](environments.md)", '["torch"]', tuple(WORDS)),
+    ] = Field(
+        DEFAULT_ENVIRONMENTS,
+        description="Environments with a framework each: torch, tensorflow, jax, vllm, or a mapping with name and "
+        "framework; the default is for nodes with GPUs only",
+    )
+    environments_prefix: Annotated[str, Form("an absolute path without spaces", "/opt/gpustrap/envs")] = Field(
+        "/opt/gpustrap/envs", pattern=r"^/[^\s]+$", description="Where environments are built"
+    )
+    python_index: str | None = Field(
+        None, description="Package index of Python, e.g. a mirror; unset takes https://pypi.org/simple"
+    )
+    pytorch_index: str | None = Field(
+        None,
+        description="Base of PyTorch's own indexes, e.g. a mirror; unset takes https://download.pytorch.org/whl",
+    )
+    python_mirror: str | None = Field(
+        None, description="Mirror of uv's own Pythons (python-build-standalone's releases); unset uses none of them"
+    )
+    ca_bundle: Annotated[str | None, Form("an absolute path on the node", "/etc/ssl/certs/site.pem")] = Field(
+        None,
+        pattern=r"^/[^\s]+$",
+        description="File on the node with the certificates that indexes are trusted by; unset takes the system's",
     )
     pcie_width: Literal[1, 2, 4, 8, 16] | None = Field(
         None, description="PCIe lanes every GPU should have; unset expects what the card itself has"

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gpustrap.catalog.row import Row
 from gpustrap.catalog.schema import CondaInstaller, Distro
+from gpustrap.catalog.schema_frameworks import UvWheel, Wheel
 from gpustrap.catalog.schema_gpu import (
     Architecture,
     Cuda,
@@ -28,7 +29,6 @@ from gpustrap.catalog.schema_stack import (
     ControllerPython,
     DriverPackages,
     Repository,
-    Wheel,
 )
 from gpustrap.catalog.topics import Entry
 from gpustrap.report.layout import Columns, card
@@ -259,9 +259,14 @@ _COLUMNS: dict[type[Row], tuple[Column, ...]] = {
         ("framework", lambda r: r.framework),
         ("version", lambda r: r.version),
         ("build", lambda r: r.variant),
-        ("CUDA", lambda r: r.cuda),
+        ("CUDA", lambda r: r.cuda or "none"),
         ("python", lambda r: f"{r.pythons[0]} to {r.pythons[-1]}"),
         ("compute capability", lambda r: "; ".join(f"{m}: {_listed(c)}" for m, c in r.compute.items())),
+    ),
+    UvWheel: (
+        ("uv", lambda r: r.version),
+        ("for", lambda r: r.architecture),
+        ("file", lambda r: r.file),
     ),
     CondaInstaller: (
         ("installer", lambda r: r.distribution),

@@ -8,6 +8,9 @@ from gpustrap.errors import Problem
 from gpustrap.model.urls import CONDA_TOKEN, holds_credentials
 from gpustrap.resolve.parts import Inputs
 
+INDEXES = {"gpustrap_python_index", "gpustrap_pytorch_index", "gpustrap_python_mirror"}
+NETRC = "take them out, and put them into ~/.netrc: yours, for planning, and root's on the node"
+
 
 def refuse_credentials(inputs: Inputs) -> tuple[Problem, ...]:
     """One problem for each variable, or part of one, that would put a password or token into the lock."""
@@ -16,7 +19,7 @@ def refuse_credentials(inputs: Inputs) -> tuple[Problem, ...]:
         inputs.problem(
             "url-with-password",
             f"{name} holds a user name, password or token, which would end in the lock",
-            "use an address that needs none, e.g. a mirror or proxy of your own network",
+            NETRC if name in INDEXES else "use an address that needs none, e.g. a mirror or proxy of your own network",
         )
         for name, text in texts
         if _is_secret(name, text)

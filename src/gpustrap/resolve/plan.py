@@ -21,7 +21,7 @@ from gpustrap.resolve.locked_versions import gone_versions, warn_gone
 from gpustrap.resolve.parts import Inputs, Part
 from gpustrap.resolve.server import plan_server
 
-COMPONENTS = ("conda", "container-toolkit", "cuda", "docker", "driver", "frameworks")
+COMPONENTS = ("conda", "container-toolkit", "cuda", "docker", "driver", "environments")
 MANAGERS: Mapping[str, str] = {"debian": "apt", "redhat": "dnf"}
 
 

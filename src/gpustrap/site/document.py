@@ -15,8 +15,14 @@ from pydantic.fields import FieldInfo
 from gpustrap.content import content_root
 from gpustrap.model.request import Request, Written
 
-GPU = ("policy", "gpu", "driver", "cuda", "cudnn", "nccl", "nvidia", "container_toolkit", "frameworks", "pcie_width")
-SECTIONS = {"docker": "docker", "conda": "conda"} | dict.fromkeys(GPU, "the GPU stack")
+GPU = ("policy", "gpu", "driver", "cuda", "cudnn", "nccl", "nvidia", "container_toolkit", "pcie_width")
+FRAMEWORKS = ("environments", "python", "pytorch", "ca_bundle")
+SECTIONS = {
+    "docker": "docker",
+    "conda": "conda",
+    **dict.fromkeys(GPU, "the GPU stack"),
+    **dict.fromkeys(FRAMEWORKS, "environments for frameworks"),
+}
 REST = "the machine"
 WIDTH = 120
 
@@ -47,6 +53,9 @@ def written(field: FieldInfo) -> str:
 
 def default(field: FieldInfo) -> str:
     """The default as YAML; empty where there is none."""
+    given = next((m.default for m in field.metadata if isinstance(m, Written)), "")
+    if given:
+        return given
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         value = {k: v for k, v in value.model_dump(mode="json").items() if v}

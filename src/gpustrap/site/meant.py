@@ -11,12 +11,13 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from gpustrap.model.request import Form, Request
+from gpustrap.model.request import Form, Request, Written
 from gpustrap.model.roles import PENDING_ROLES, ROLES
 
 PREFIX = "gpustrap_"
 NEAR = 0.8  # below, names of quite other meanings are alike: cuda and cudnn, secure_boot and pcie_width
 VENDOR = "nvidia_"
+RENAMED = {"frameworks": "environments"}  # what an older gpustrap called a variable
 SHORTEST = 3  # letters of a name that a longer one can have been meant by
 
 
@@ -46,18 +47,24 @@ def variable_meant(name: str, value: object = None) -> Meant | None:
         value: What was to be set; of several that begin alike, it tells which.
     """
     bare = name.removeprefix(PREFIX).lower().replace("-", "_")
-    near = _alike(bare) or wish_behind(bare)
+    near = RENAMED.get(closest(bare, RENAMED, cutoff=NEAR), "") or _alike(bare) or wish_behind(bare)
+    words = {word: field for field in Request.model_fields for word in _words(field)}
+    if bare in words and not near:
+        return _by_word(words[bare], bare)
     stem = bare.removesuffix("s")
     longer = [field for field in Request.model_fields if field.startswith(stem)] if len(stem) >= SHORTEST else []
     if longer and not near.startswith(stem):
         near = next((field for field in longer if takes(field, value)), longer[0])
     if near:
         return Meant(PREFIX + near)
-    words = {word: field for field in Request.model_fields for word in _words(field)}
     word = closest(bare, words, cutoff=NEAR)
     if word:
-        return Meant(PREFIX + words[word], f"[{word}]" if is_list(words[word]) else word)
+        return _by_word(words[word], word)
     return variable_meant(bare.removeprefix(VENDOR), value) if bare.startswith(VENDOR) else None
+
+
+def _by_word(field: str, word: str) -> Meant:
+    return Meant(PREFIX + field, f"[{word}]" if is_list(field) else word)
 
 
 def _alike(bare: str) -> str:
@@ -76,7 +83,7 @@ def wish_behind(name: str) -> str:
     rest, fields = name.removeprefix(f"{role}_"), Request.model_fields
     starts = [word for word in role.split("_") if any(field.startswith(f"{word}_") for field in fields)]
     # No word of ubuntu_server begins a variable: its own are the plain ones.
-    guesses = [f"{start}_{rest}" for start in starts] or [rest]
+    guesses = [rest if rest == start else f"{start}_{rest}" for start in starts] or [rest]
     alike = [field for field in fields if not starts or field.startswith(tuple(f"{start}_" for start in starts))]
     return next((g for g in guesses if g in fields), "") or closest(guesses[-1], alike, cutoff=NEAR)
 
@@ -129,4 +136,6 @@ def _words(field: str) -> tuple[str, ...]:
 
 def _choices(info: FieldInfo) -> tuple[str, ...]:
     found = [info.annotation, *get_args(info.annotation)]
-    return tuple(word for a in found if get_origin(a) is Literal for word in get_args(a) if isinstance(word, str))
+    literal = (word for a in found if get_origin(a) is Literal for word in get_args(a) if isinstance(word, str))
+    items = (word for m in info.metadata if isinstance(m, Written) for word in m.items)
+    return (*literal, *items)

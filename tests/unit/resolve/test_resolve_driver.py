@@ -38,7 +38,7 @@ def facts(installed: dict[str, str], candidates: dict[str, str]) -> Facts:
 
 
 def planned(node: Facts, keep: NodeLock | None = None, upgrade: tuple[str, ...] = (), **request: Any) -> NodeLock:
-    wish = Request.model_validate({"frameworks": (), **request})
+    wish = Request.model_validate({"environments": (), **request})
     plan = plan_node("n1", node, wish, load_catalog(), keep=keep, upgrade=upgrade)
     assert plan.lock, plan.problems
     return plan.lock

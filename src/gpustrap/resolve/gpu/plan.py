@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Reasoning
+from gpustrap.resolve.environments.plan import plan_environments
 from gpustrap.resolve.gpu.boards import AMD, NodeGpu, counted, node_gpus
 from gpustrap.resolve.gpu.containers import plan_containers
 from gpustrap.resolve.gpu.cuda import plan_cuda
 from gpustrap.resolve.gpu.driver import plan_driver
 from gpustrap.resolve.gpu.fabric import plan_fabric
-from gpustrap.resolve.gpu.frameworks import plan_frameworks
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Inputs, Part
-from gpustrap.resolve.preflight.all import look
+from gpustrap.resolve.preflight.all import look, look_at_room
 
 
 def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
@@ -24,10 +24,10 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
     """
     if inputs.request.gpu == "none":
         choice = Choice(item="gpus", value="none", reason="gpustrap_gpu is none", source="request")
-        return {"gpus": Part((choice,))}
+        return _plain(inputs, Part((choice,)))
     gpus = node_gpus(inputs.facts, inputs.catalog)
     if not gpus:
-        return {"gpus": _without(inputs)}
+        return _plain(inputs, _without(inputs))
     driven = tuple(gpu for gpu in gpus if not gpu.set_aside)
     driver_part, driver = plan_driver(inputs, driven) if driven else (Part(), None)
     found = _gpus(inputs, gpus)
@@ -39,13 +39,26 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
         parts["nvidia_fabric_manager"] = plan_fabric(stack)
         parts["cuda_toolkit"] = plan_cuda(stack)
         parts["nvidia_container_toolkit"] = plan_containers(stack, docker)
-        parts["ml_environments"] = plan_frameworks(stack)
+        parts["ml_environments"] = plan_environments(inputs, stack)
+    elif not driven:
+        parts["ml_environments"] = plan_environments(inputs, None)
+    parts["preflight"] = look(inputs, gpus, driver, _disk(parts))
+    return parts
+
+
+def _plain(inputs: Inputs, gpus: Part) -> dict[str, Part]:
+    """Without GPUs of its own: what is asked for all the same computes on the processor."""
+    parts = {"gpus": gpus, "ml_environments": plan_environments(inputs, None)}
+    return {**parts, "preflight": look_at_room(inputs, _disk(parts))}
+
+
+def _disk(parts: dict[str, Part]) -> dict[str, int]:
+    """Directory -> bytes of everything that is planned there."""
     disk: dict[str, int] = {}
     for part in parts.values():
         for directory, size in part.disk:
             disk[directory] = disk.get(directory, 0) + size
-    parts["preflight"] = look(inputs, gpus, driver, disk)
-    return parts
+    return disk
 
 
 def _without(inputs: Inputs) -> Part:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +9,11 @@ from gpustrap.errors import Problem
 from gpustrap.model.lock import Choice
 from gpustrap.model.request import ANY
 from gpustrap.resolve.gpu.boards import NodeGpu, counted
+from gpustrap.resolve.gpu.naming import address_of, is_model
 from gpustrap.resolve.gpu.stack import Driver
 from gpustrap.resolve.parts import Inputs, Part
 
 VARIABLE = "gpustrap_gpu_power_limit"
-ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 # From here on the open modules save a GPU's memory themselves; so far, and the proprietary ones always, units do it:
 # download.nvidia.com/XFree86/Linux-x86_64/595.45.04/README/powermanagement.html
 NOTIFIERS_SINCE = 595
@@ -39,22 +38,9 @@ def plan_settings(inputs: Inputs, gpus: tuple[NodeGpu, ...], driver: Driver) -> 
 def _limit(inputs: Inputs, gpu: NodeGpu) -> int | None:
     """What is asked for by address, else by model, else for every GPU."""
     asked = inputs.request.gpu_power_limit or {}
-    by_address = (watts for key, watts in asked.items() if _address(key) == gpu.pci.address)
-    by_model = (watts for key, watts in asked.items() if any(_is_model(key, board.name) for board in gpu.boards))
+    by_address = (watts for key, watts in asked.items() if address_of(key) == gpu.pci.address)
+    by_model = (watts for key, watts in asked.items() if any(is_model(key, board.name) for board in gpu.boards))
     return next(by_address, next(by_model, asked.get(ANY)))
-
-
-def _address(key: str) -> str:
-    """A PCI address as sysfs spells it, also of lspci's or nvidia-smi's spelling; empty where it is none."""
-    if not ADDRESS.fullmatch(key):
-        return ""
-    domain, _, rest = key.lower().rpartition(":")[0].rpartition(":")
-    return f"{int(domain or '0', 16):04x}:{rest}:{key.lower().rpartition(':')[2]}"
-
-
-def _is_model(key: str, name: str) -> bool:
-    """``RTX 3090`` is the GeForce RTX 3090, and not the Ti."""
-    return f" {name}".lower().endswith(f" {' '.join(key.split())}".lower())
 
 
 def _choices(inputs: Inputs, gpus: tuple[NodeGpu, ...], limits: dict[str, int]) -> Iterator[Choice]:
@@ -75,9 +61,9 @@ def _problems(inputs: Inputs, gpus: tuple[NodeGpu, ...]) -> Iterator[Problem]:
     here = {gpu.pci.address for gpu in gpus}
     boards = inputs.catalog.gpus
     for key in inputs.request.gpu_power_limit or {}:
-        if key == ANY or _address(key) in here or any(_is_model(key, board.name) for board in boards):
+        if key == ANY or address_of(key) in here or any(is_model(key, board.name) for board in boards):
             continue
-        what = f"no GPU of the node is at {key}" if _address(key) else f"no GPU that gpustrap knows is called {key}"
+        what = f"no GPU of the node is at {key}" if address_of(key) else f"no GPU that gpustrap knows is called {key}"
         evidence = "\n".join(gpu.label for gpu in gpus)
         remedy = "name a model or an address as shown, or give one number for all"
         message = f"{VARIABLE}: {what}"

@@ -52,8 +52,16 @@ def look(inputs: Inputs, gpus: tuple[NodeGpu, ...], driver: Driver | None, disk:
         driver: What was decided; None where that was refused.
         disk: Directory -> bytes that the plan will still put there.
     """
-    view = View(inputs, gpus, driver, disk)
     looks = CONTAINER if inputs.facts.virtualization in CONTAINERS else MACHINE
+    return _seen(View(inputs, gpus, driver, disk), looks)
+
+
+def look_at_room(inputs: Inputs, disk: dict[str, int]) -> Part:
+    """The same about a node without GPUs: only whether what is planned has room."""
+    return _seen(View(inputs, (), None, disk), (look_at_disk,))
+
+
+def _seen(view: View, looks: tuple[Look, ...]) -> Part:
     seen = [one for look_at in looks for one in look_at(view)]
     findings = [one for one in seen if isinstance(one, Finding)]
     return Part(

@@ -108,7 +108,7 @@ def _look(view: View, disk: FilesystemFacts) -> str:
 
 
 def _remedy(view: View, disk: FilesystemFacts) -> str:
-    less = "" if disk.mount == BOOT else "; or plan less: gpustrap_cuda_version: none, fewer gpustrap_frameworks"
+    less = "" if disk.mount == BOOT else "; or plan less: gpustrap_cuda_version: none, fewer gpustrap_environments"
     return f"make room on {view.name}: {_look(view, disk)}{less}"
 
 

@@ -1,11 +1,13 @@
-"""Which builds of a framework a node's GPUs, driver and machine architecture allow."""
+"""Which builds of a framework an environment's GPUs, driver, Python and machine architecture allow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
 
-from gpustrap.catalog.schema_stack import Wheel
+from gpustrap.catalog.schema_frameworks import Wheel
+from gpustrap.resolve.environments.python import Python, python_for
+from gpustrap.resolve.environments.target import Target
 from gpustrap.resolve.gpu.boards import NodeGpu, capability, counted
 from gpustrap.resolve.gpu.cuda_fit import driver_for, is_compatible, is_native
 from gpustrap.resolve.gpu.packages import numbers
@@ -14,10 +16,11 @@ from gpustrap.resolve.gpu.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A build against a node.
+    """A build against an environment.
 
     Attributes:
-        native: The driver knows all of its CUDA version.
+        python: That it would run under.
+        native: The driver knows all of its CUDA version; true of a build for the processor.
         lacking: GPUs that it has no code for.
         translated: GPUs that it has only PTX for, of which the driver makes code.
         driver: The branch it needs, where the node's is older.
@@ -25,11 +28,17 @@ class Fit:
     """
 
     row: Wheel
-    native: bool
-    lacking: tuple[NodeGpu, ...]
-    translated: tuple[NodeGpu, ...]
-    driver: str
-    against: str
+    python: Python
+    native: bool = True
+    lacking: tuple[NodeGpu, ...] = ()
+    translated: tuple[NodeGpu, ...] = ()
+    driver: str = ""
+    against: str = ""
+
+    @property
+    def called(self) -> str:
+        """``pytorch 2.14.0 cu130``."""
+        return f"{self.row.framework} {self.row.version} {self.row.variant}"
 
     @property
     def doubted(self) -> bool:
@@ -43,22 +52,17 @@ class Fit:
         """
         row = self.row
         first = (numbers(row.version), self.native) if policy == "latest" else (self.native, numbers(row.version))
-        return *first, numbers(row.cuda), -len(row.constraints)
+        return *first, numbers(row.cuda or "0"), -len(row.constraints)
 
 
-def wheel_fits(stack: Stack, framework: str, gpus: tuple[NodeGpu, ...] | None = None) -> tuple[Fit, ...]:
-    """Every build of a framework for the node's machine architecture, the best first.
-
-    Args:
-        stack: Inputs, GPUs and driver.
-        framework: Which.
-        gpus: Instead of all GPUs of the node.
-    """
-    machine = stack.inputs.facts.os.architecture
-    rows = (r for r in stack.inputs.catalog.wheels if r.framework == framework and machine in r.compute)
-    wanted = tuple((gpu, frozenset(gpu.compute_capabilities)) for gpu in (stack.gpus if gpus is None else gpus))
-    judged = (_fit(stack, row, wanted) for row in rows)
-    return tuple(sorted(judged, key=lambda fit: fit.rank(stack.inputs.request.policy), reverse=True))
+def fits(target: Target) -> tuple[Fit, ...]:
+    """Every build of the environment's framework for the node's machine architecture, the best first."""
+    inputs, wish = target.inputs, target.wish
+    machine = inputs.facts.os.architecture
+    rows = inputs.catalog.conda_builds if wish.engine == "conda" else inputs.catalog.wheels
+    mine = (r for r in rows if r.framework == wish.framework and machine in r.compute)
+    judged = (_fit(target, row) for row in mine if bool(row.cuda) == bool(target.stack))
+    return tuple(sorted(judged, key=lambda fit: fit.rank(inputs.request.policy), reverse=True))
 
 
 def best(judged: tuple[Fit, ...]) -> Fit | None:
@@ -74,8 +78,16 @@ def runs_on(compute: tuple[str, ...], wanted: str) -> bool:
     return any(m == major and n <= minor for m, n in map(capability, compute))
 
 
-def _fit(stack: Stack, row: Wheel, wanted: tuple[tuple[NodeGpu, frozenset[str]], ...]) -> Fit:
-    """``wanted``: the GPUs, each with its compute capabilities."""
+def _fit(target: Target, row: Wheel) -> Fit:
+    python = python_for(target, row.pythons)
+    against = "" if python.version else python.reason
+    if target.stack is None:
+        return Fit(row, python, against=against)
+    return _on_gpus(target.stack, row, python, against)
+
+
+def _on_gpus(stack: Stack, row: Wheel, python: Python, against: str) -> Fit:
+    wanted = tuple((gpu, frozenset(gpu.compute_capabilities)) for gpu in stack.gpus)
     compute = row.compute[stack.inputs.facts.os.architecture]
     native = is_native(stack, row.cuda)
     every = frozenset[str]().union(*(capabilities for _, capabilities in wanted))
@@ -92,4 +104,5 @@ def _fit(stack: Stack, row: Wheel, wanted: tuple[tuple[NodeGpu, frozenset[str]],
         reasons.append(f"no code for {counted(tuple(gpu.name for gpu in lacking))} ({capabilities})")
     if driver:
         reasons.append(f"it needs driver branch {driver} or newer (CUDA {row.cuda})")
-    return Fit(row, native, lacking, translated, driver, " and ".join(reasons))
+    reasons += [against] if against else []
+    return Fit(row, python, native, lacking, translated, driver, " and ".join(reasons))

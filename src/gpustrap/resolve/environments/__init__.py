@@ -1,0 +1,1 @@
+"""Environments for frameworks: which build, whose Python, for which GPUs."""
