@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
+import re
 import shutil
 import time
 from typing import Any, Iterator, NamedTuple
@@ -15,6 +17,7 @@ from ansible.module_utils.gpustrap_node.host import Host
 
 KEEP, SWITCH, BUILD = "keep", "switch", "build"
 SCRATCH, LOCK = ".tmp", ".lock"  # ending of a directory beside a build; file below the prefix
+ARCHIVE = re.compile(r"(\.conda|\.tar\.bz2)\Z")
 
 
 class BuildError(Exception):
@@ -108,10 +111,12 @@ def dispensable(builds: list[environments.Build]) -> list[str]:
     return [path for path in old if path not in used]
 
 
-def prune(prefix: str, name: str) -> None:
-    """Remove what is dispensable."""
-    for path in dispensable(environments.builds(Host("/"), prefix, name)):
+def prune(prefix: str, name: str) -> bool:
+    """Remove what is dispensable; whether something was."""
+    old = dispensable(environments.builds(Host("/"), prefix, name))
+    for path in old:
         remove(path)
+    return bool(old)
 
 
 def remove(path: str) -> None:
@@ -119,6 +124,25 @@ def remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(path, environments.MARKER))
     shutil.rmtree(path)
+
+
+def trim(cache: str) -> None:
+    """Remove from the caches of uv and conda what no environment has any more: what one has, is there by two names."""
+    unpacked = glob.glob(os.path.join(glob.escape(cache), "uv", "archive-v*", "*"))
+    unpacked += map(os.path.dirname, glob.glob(os.path.join(glob.escape(cache), "conda", "*", "info")))
+    for directory in unpacked:
+        if not _linked(directory):
+            shutil.rmtree(directory)
+    for archive in glob.glob(os.path.join(glob.escape(cache), "conda", "*")):
+        if ARCHIVE.search(archive) and not os.path.isdir(ARCHIVE.sub("", archive)):
+            os.unlink(archive)
+
+
+def _linked(directory: str) -> bool:
+    for place, _directories, files in os.walk(directory):
+        if any(os.lstat(os.path.join(place, name)).st_nlink > 1 for name in files):
+            return True
+    return False
 
 
 def in_use(paths: list[str]) -> set[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -19,6 +20,7 @@ from ansible.module_utils.gpustrap_environment_place import (
     prune,
     remove,
     switch,
+    trim,
 )
 from ansible.module_utils.gpustrap_kernelspec import FILE as KERNEL
 from ansible.module_utils.gpustrap_kernelspec import differs, write
@@ -123,6 +125,7 @@ ARGUMENTS = {
     "wait": {"type": "int", "default": 300},
     "timeout": {"type": "int", "default": 7200},
 }
+FULL = os.strerror(errno.ENOSPC)
 
 
 def main() -> None:
@@ -233,6 +236,8 @@ def _each(given: dict[str, Any], lock: int) -> list[str]:
         except BuildError as error:
             in_use = "; the one in use was not touched" if os.path.islink(os.path.join(job.place, "current")) else ""
             problems.append("environment {0} was not built{1}\n{2}".format(job.name, in_use, error))
+            if FULL in str(error):
+                trim(_cache(given))  # else what was fetched stays for the next try
     return problems
 
 
@@ -250,7 +255,8 @@ def _one(given: dict[str, Any], job: Job, lock: int) -> None:
     job.give()
     if job.need.action != KEEP:
         switch(job.place, job.need.directory)
-    prune(given["prefix"], job.name)
+    if prune(given["prefix"], job.name):
+        trim(_cache(given))
     if job.kernel:
         write(given["kernels"], given["prefix"], job.name, job.wanted["jupyter"])
 

@@ -279,3 +279,31 @@ def test_half_built_is_removed_also_where_nothing_else_is_to_do(site):
     (site.prefix / "torch" / ("f" * 16)).mkdir()
     assert site.apply(torch, locks=False)["done"] == ["environment torch: 1 half-built removed"]
     assert site.directories() == [identity(torch)]
+
+
+def cached(site) -> set[str]:
+    return {path.stem for path in (site.root / "cache/uv").glob("archive-v*/*/*.dist-info")}
+
+
+def test_what_no_environment_has_any_more_leaves_the_cache_and_can_be_had_again(site):
+    versions = [site.environment("torch", site.index.wheel("tiny", f"{number}.0")) for number in range(1, 4)]
+    site.apply(site.environment("other", site.index.wheel("rest", "1.0")))
+    for environment in versions:
+        site.apply(environment)
+    assert cached(site) == {"rest-1.0", "tiny-2.0", "tiny-3.0"}
+    assert site.apply(versions[0])["changed"]
+    assert site.version() == "1.0"
+
+
+def test_condas_cache_keeps_only_what_an_environment_has(site):
+    packages = site.root / "cache/conda"
+    for name in ("old-1-0", "new-1-0"):
+        (packages / name / "info").mkdir(parents=True)
+        (packages / name / "library.so").write_text(name)
+        (packages / f"{name}.conda").touch()
+    (packages / "cache").mkdir()
+    (packages / "urls.txt").touch()
+    (site.root / "library.so").hardlink_to(packages / "new-1-0/library.so")
+    for number in (1, 2, 3):
+        site.apply(site.environment("torch", site.index.wheel("tiny", f"{number}.0")))
+    assert sorted(p.name for p in packages.iterdir()) == ["cache", "new-1-0", "new-1-0.conda", "urls.txt"]
