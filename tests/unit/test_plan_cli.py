@@ -106,7 +106,7 @@ def test_only_what_is_named_moves(
     ("words", "problem", "said"),
     [
         (("--upgrade", "--only", "dokcer"), "no-such-component", "did you mean docker?"),
-        (("--upgrade", "--only", "kernel"), "no-such-component", "container-toolkit, cuda, docker, driver, environments"),
+        (("--upgrade", "--only", "kernel"), "no-such-component", "cuda, docker, driver, environments"),
         (("--only", "docker"), "only-without-upgrade", "gpustrap plan --upgrade --only docker"),
         (
             ("--set", "gpustrap_docker=false"),

@@ -33,6 +33,7 @@ class Distro(Row):
         nvidia: What NVIDIA calls it in its repositories: ``ubuntu2404``.
         archive: Its own archive, a name in repositories.yml.
         python: Its python3, major and minor.
+        glibc: What it has at least, major and minor: wheels for later ones do not load there.
         kernel_ga: The kernel it came with, major and minor; empty where there is only one line of kernels.
         kernel_hwe: What the flavour of its later kernels ends with: ``-hwe-24.04``; empty where there is none.
         kernel_release: A pattern of how ``uname -r`` of its own kernels begins, before the flavour.
@@ -50,6 +51,7 @@ class Distro(Row):
     nvidia: str
     archive: str
     python: str
+    glibc: str = Field(pattern=r"^2\.\d\d$")
     kernel_ga: str = ""
     kernel_hwe: str = ""
     kernel_release: str = ""
