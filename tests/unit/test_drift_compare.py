@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -118,6 +119,29 @@ def test_only_what_differs_is_shown_and_no_digest_in_full() -> None:
     assert "content aaaaaaaa…" in shown
     assert "mode" not in shown
     assert "a" * 10 not in shown
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"lock": "0123", "fingerprint": "b", "changed": "gone torch-2.14.0"}, "as it was built  gone torch-2.14.0"),
+        ({"lock": "4567", "fingerprint": "b"}, "lock 0123…  lock 4567…"),
+        ({}, "built  absent"),
+    ],
+)
+def test_what_somebody_did_to_an_environment_is_told_by_package(found: dict[str, str], words: str) -> None:
+    item = {
+        "kind": "environment",
+        "name": "/opt/gpustrap/envs/torch",
+        "role": "ml_environments",
+        "wanted": {"lock": "0123", "fingerprint": "a"},
+        "found": found,
+    }
+    result = compare(NODE, answer(items=[item]), LOCK)
+    assert result.exit_code is ExitCode.DRIFTED
+    console = Console(width=160, record=True)
+    console.print(render([result]))
+    assert words in re.sub(" {3,}", "  ", console.export_text())
 
 
 def test_a_node_cannot_write_to_the_terminal() -> None:

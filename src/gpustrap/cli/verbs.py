@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from gpustrap.cli import apply, catalog, drift, enroll, init, inspect, lab, plan, remove, report, verify
+from gpustrap.cli import apply, catalog, drift, enroll, env, init, inspect, lab, plan, remove, report, verify
 
 VERBS: tuple[Callable[[typer.Typer], None], ...] = (
     init.add,
@@ -17,6 +17,7 @@ VERBS: tuple[Callable[[typer.Typer], None], ...] = (
     apply.add,
     verify.add,
     drift.add,
+    env.add,
     remove.add,
     report.add,
     catalog.add,

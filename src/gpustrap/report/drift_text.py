@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gpustrap.model.drift import LOCK, NodeDrift
-from gpustrap.model.ledger import DriftItem
+from gpustrap.model.ledger import DriftItem, Kind
 from gpustrap.report.escape import one_line
 from gpustrap.report.layout import Columns, Hanging
 from gpustrap.report.next_step import next_step
@@ -17,6 +17,7 @@ from gpustrap.report.verify_text import mark
 from gpustrap.report.view import counted
 
 SHORT_DIGEST = 8
+SHOWN = 3  # packages of an environment that somebody changed
 PLAIN = {"version", "active", "enabled"}  # the value alone says it
 
 
@@ -60,8 +61,22 @@ def words(item: DriftItem) -> tuple[str, str]:
         return "the lock of now", "an earlier lock"
     if item.unknown:
         return _state(item.wanted, item.wanted), f"unknown: {item.unknown}"
+    if item.kind == Kind.ENVIRONMENT:
+        return _environment(item)
     keys = {k: None for k in (*item.wanted, *item.found) if item.wanted.get(k) != item.found.get(k)}
     return _state(item.wanted, keys), _state(item.found, keys)
+
+
+def _environment(item: DriftItem) -> tuple[str, str]:
+    """What somebody did to an environment, by the names of packages."""
+    if not item.found:
+        return "built", "absent"
+    changes = str(item.found.get("changed") or "").split(", ")
+    if changes == [""]:
+        wanted, found = (str(state.get("lock"))[:SHORT_DIGEST] for state in (item.wanted, item.found))
+        return f"lock {wanted}…", f"lock {found}…"
+    more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    return "as it was built", f"{', '.join(changes[:SHOWN])}{more}"
 
 
 def _state(state: Mapping[str, Any], keys: Mapping[str, Any]) -> str:

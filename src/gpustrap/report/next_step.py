@@ -8,9 +8,8 @@ import shlex
 from pathlib import Path
 
 SITE_VARIABLE = "GPUSTRAP_SITE"
-_COMMAND = re.compile(
-    r"(?<![\w./-])gpustrap (?:enroll|inspect|plan|apply|verify|drift|remove|report)(?![\w-])(?![^;&|\n]*--site)"
-)
+_VERBS = "enroll|inspect|plan|apply|verify|drift|remove|report|env (?:list|shell|export)"
+_COMMAND = re.compile(rf"(?<![\w./-])gpustrap (?:{_VERBS})(?![\w-])(?![^;&|\n]*--site)")
 # With the words up to where the command may end.
 _OF_MACHINE = re.compile(
     r"(?<![\w./-])(gpustrap (?:inspect|plan|apply|verify|drift|remove))(?![\w-])((?:(?!gpustrap)[^;&|,\n()])*)"
