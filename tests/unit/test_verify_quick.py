@@ -151,6 +151,66 @@ def test_a_node_decides_no_title_and_sends_no_bulk() -> None:
     assert len(check.data) <= 10
 
 
+TORCH = {
+    "name": "torch",
+    "framework": "pytorch",
+    "version": "2.14.0",
+    "variant": "cu130",
+    "python": "3.12",
+    "compute": ["8.6"],
+    "modules": ["torch"],
+    "digest": "0123456789abcdef" * 4,
+}
+
+
+def environments(*of: dict[str, Any], simulated: bool = False, **roles: Any) -> NodeLock:
+    role = {"ml_environments_prefix": "/srv/envs", "ml_environments_environments": list(of)}
+    lock = make_lock(ml_environments=role, **roles)
+    choice = Choice(item="environment-torch", value="2.14", reason="r", source="s", simulated=simulated)
+    return lock.model_copy(update={"choices": (choice,)})
+
+
+def test_each_environment_of_the_lock_is_asked_for() -> None:
+    lock = environments(
+        TORCH,
+        {**TORCH, "name": "old", "gpus": ["0000:65:00.0"], "engine": "conda"},
+        {**TORCH, "name": "cpu", "compute": []},
+        {"name": "own", "framework": "python", "python": "3.13"},
+        nvidia_driver={**DRIVER, "nvidia_driver_group": "gpu"},
+    )
+    request = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)
+    assert request["args"]["seconds"] > quick.SECONDS
+    asked = request["args"]["checks"]
+    torch, old = asked["environment-torch"], asked["environment-old"]
+    assert (torch["prefix"], torch["digest"], torch["compute"]) == ("/srv/envs", TORCH["digest"], ["8.6"])
+    assert (torch["gpu_group"], torch["users"], torch["thorough"], torch["conda"]) == ("gpu", "all", True, False)
+    assert (old["gpus"], old["conda"]) == (["0000:65:00.0"], True)
+    titles = {w.id: w.title for w in quick.wanted_checks(lock)}
+    assert titles["environment-torch"] == "Environment torch uses all GPUs"
+    assert titles["environment-old"] == "Environment old uses its GPUs"
+    assert titles["environment-cpu"] == "Environment cpu works on the CPU"
+    assert titles["environment-own"] == "Environment own is complete"
+
+
+def test_an_environment_that_is_not_answered_has_failed() -> None:
+    assert by_id(environments(TORCH), answer())["environment-torch"].verdict is Verdict.FAIL
+
+
+def test_an_environment_of_stand_ins_is_simulated_and_small() -> None:
+    """Its choice in the lock is called as its check is."""
+    lock = environments(TORCH, simulated=True)
+    assert by_id(lock, answer())["environment-torch"].simulated
+    args = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["environment-torch"]
+    assert args["size"] == quick.SIMULATED_SIZE
+    assert not by_id(environments(TORCH), answer())["environment-torch"].simulated
+
+
+def test_a_remedy_names_its_environment() -> None:
+    data = {"checks": [{"id": "environment-torch", "verdict": "fail", "reason": "r", "remedy": "env-shell"}]}
+    said = by_id(environments(TORCH), data)["environment-torch"].remedy
+    assert said == "gpustrap env shell n1 torch, and try it there"
+
+
 def test_login_check() -> None:
     assert quick.login_check(seconds=0.2).verdict is Verdict.PASS
     failed = quick.login_check("Permission denied", "gpustrap enroll n1")

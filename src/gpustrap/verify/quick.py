@@ -24,7 +24,7 @@ ENVIRONMENTS = "ml_environments"
 SIZE, SIMULATED_SIZE = 1024, 32  # rows and columns of matrices; stand-ins of frameworks reckon in Python
 LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
 
-# What the lock's choices call that of a role, where it is not the role's name.
+# What the lock's choices call that of a role, where it is not the role's name; an environment's is its check's id.
 ITEMS = {"nvidia_driver": "driver"}
 
 Variables = dict[str, Any]
@@ -242,7 +242,7 @@ def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
 
 def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Check:
     environment = wanted.id.removeprefix("environment-") if wanted.role == ENVIRONMENTS else ""
-    item = environment or ITEMS.get(wanted.role, wanted.role)
+    item = wanted.id if environment else ITEMS.get(wanted.role, wanted.role)
     simulated = any(choice.simulated and choice.item == item for choice in scope.lock.choices)
     ours = {"id": wanted.id, "title": wanted.title, "simulated": simulated}
     left_out = scope.left_out(wanted)

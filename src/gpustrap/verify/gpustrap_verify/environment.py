@@ -67,8 +67,8 @@ def check(node: Node, args: dict[str, Any]) -> Finding:
 
     Args:
         node: The node.
-        args: ``name``, ``prefix``, ``digest`` of its lock, ``framework``, ``modules`` that must import, ``compute``: of the
-            GPUs that it is for, none where it computes on the processor; ``gpus``: their addresses, none for all;
+        args: ``name``, ``prefix``, ``digest`` of its lock, ``framework``, ``modules`` that must import; ``compute``: of
+            the GPUs that it is for, none where it computes on the processor; ``gpus``: their addresses, none for all;
             ``users``: who may use it; ``gpu_group``: who may use GPUs, empty for everybody; ``conda``: its Python is
             conda's; ``size`` of matrices; ``thorough``: train, and use all GPUs together.
     """
