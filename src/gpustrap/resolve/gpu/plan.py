@@ -40,8 +40,6 @@ def plan_gpu(inputs: Inputs, docker: Part) -> dict[str, Part]:
         parts["cuda_toolkit"] = plan_cuda(stack)
         parts["nvidia_container_toolkit"] = plan_containers(stack, docker)
         parts["ml_environments"] = plan_environments(inputs, stack)
-    elif not driven:
-        parts["ml_environments"] = plan_environments(inputs, None)
     parts["preflight"] = look(inputs, gpus, driver, _disk(parts))
     return parts
 
