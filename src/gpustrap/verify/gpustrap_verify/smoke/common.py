@@ -11,8 +11,7 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Callable, NamedTuple, NoReturn, Sequence
 
 STEP = "gpustrap: "
 FEATURES = 4
@@ -218,8 +217,9 @@ def own(module: Any) -> None:
     Raises:
         SmokeError: It came from elsewhere.
     """
-    if not os.path.realpath(module.__file__).startswith(os.path.realpath(sys.prefix) + "/"):
-        said = f"{module.__name__} is taken from {module.__file__}, not from the environment"
+    place = module.__file__ or next(iter(module.__path__))
+    if not os.path.realpath(place).startswith(os.path.realpath(sys.prefix) + "/"):
+        said = f"{module.__name__} is taken from {place}, not from the environment"
         raise SmokeError("foreign-module", said)
 
 
