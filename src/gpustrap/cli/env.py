@@ -95,7 +95,8 @@ def list_(
 def shell(node: NodeArgument, name: NameArgument, *, site: SiteOption = Path()) -> None:
     """Open a shell on a node, with an environment active in it. Leaving it leaves the environment.
 
-    Without a terminal, the command is printed instead. On the node itself the same is: gpuenv NAME
+    Ends with the shell's own exit code. Without a terminal, the command is printed instead. On the node itself the same
+    is: gpuenv NAME
     """
     from gpustrap.commands.environments import shell as open_shell
     from gpustrap.model.site import Site

@@ -123,14 +123,14 @@ def compare(node: str, found: Builds, wishes: Sequence[Environment]) -> Iterator
     for name in names:
         builds = [build for build in found.environments if build.name == name]
         wish = wish_of.get(name)
-        if wish and not any(build.current and build.marker.lock for build in builds):
+        if wish and not any(build.current for build in builds):
             yield _not_built(node, wish)
         yield from (_row(node, build, _state(build, wish)) for build in builds)
 
 
 def _state(build: Build, wish: Environment | None) -> State:
     if not build.marker.lock:
-        return State.HALF_BUILT
+        return State.UNKNOWN if build.current else State.HALF_BUILT
     if not build.current:
         return State.PREVIOUS
     if wish is None:

@@ -21,6 +21,7 @@ class State(StrEnum):
     PREVIOUS = "previous"  # in use before, and kept
     HALF_BUILT = "half-built"  # a build that was cut off; it never counts
     MISSING = "not built"
+    UNKNOWN = "unknown"  # in use, and what it says of itself is gone or cannot be read
 
 
 class Marker(FromNode):

@@ -149,7 +149,7 @@ def _environment(lock: NodeLock, wanted: Environment) -> Variables:
         "digest": wanted.digest,
         "framework": wanted.framework,
         "modules": list(wanted.modules),
-        "compute": list(wanted.compute),
+        "compute": [] if wanted.framework == PYTHON else list(wanted.compute),
         "gpus": list(wanted.gpus),
         "users": wanted.users,
         "gpu_group": str(_role(lock, "nvidia_driver").get("group") or ""),

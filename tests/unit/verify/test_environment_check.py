@@ -6,12 +6,13 @@ Tests are named after the failure modes of docs/environments.md.
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
-from gpustrap.verify.gpustrap_verify import environment, symptoms
-from gpustrap.verify.gpustrap_verify.node import Result
+from gpustrap.verify.gpustrap_verify import environment, gpu_groups, symptoms
+from gpustrap.verify.gpustrap_verify.node import Node, Result
 
 from .conftest import DIGEST, SITE_PACKAGES, SMI, World
 
@@ -180,6 +181,36 @@ def test_mig_left_on(world: World) -> None:
     world.commands["nvidia-smi -L"] = Result(0, f"GPU 0: {GPU} (UUID: GPU-1)\n")
     found = torch_check(world, "")
     assert (found["reason"], found["remedy"]) == (f"MIG is on and has no devices: GPU 0000:01:00.0 ({GPU})", "mig")
+
+
+def test_each_mig_device_gets_a_process_of_its_own(world: World) -> None:
+    world.environment("torch", {"torch": TORCH})
+    rows = [f"00000000:0{n}:00.0, GPU-{n}, {GPU}, {'Enabled' if n == 2 else 'Disabled'}" for n in (1, 2, 3)]
+    world.gpus(GPU, GPU, GPU)
+    world.commands[SMI] = Result(0, "\n".join(rows))
+    devices = "".join(f"  MIG 1g.10gb     Device  {n}: (UUID: MIG-{n})\n" for n in (0, 1))
+    listing = f"GPU 0: {GPU} (UUID: GPU-1)\nGPU 1: {GPU} (UUID: GPU-2)\n{devices}GPU 2: {GPU} (UUID: GPU-3)\n"
+    world.commands["nvidia-smi -L"] = Result(0, listing)
+    host = gpu_groups.Host(str(world.root))
+    groups = gpu_groups.find(Node("r", time.monotonic() + 9, world.root, world._execute), host, [])
+    assert [group.visible for group in groups] == [("GPU-1", "GPU-3"), ("MIG-0",), ("MIG-1",)]
+    assert groups[1].names == (f"MIG 1g.10gb of GPU 0000:02:00.0 ({GPU})",)
+
+
+def test_an_environment_for_some_gpus_sees_them_alone(world: World) -> None:
+    world.gpus(GPU, GPU)
+    torch_check(world, "", gpus=["0000:02:00.0"])
+    assert world.runs[0]["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+    torch_check_again = world.check("torch", "pytorch", compute=["8.6"])
+    assert torch_check_again["verdict"] == "fail"
+    assert "CUDA_VISIBLE_DEVICES" not in world.runs[1]  # as users have it
+
+
+def test_a_gpu_for_a_virtual_machine_is_no_business_of_an_environment(world: World) -> None:
+    world.gpus(GPU, GPU, listed=1)
+    (world.root / "sys/bus/pci/devices/0000:02:00.0/driver").symlink_to("../drivers/vfio-pci")
+    torch_check(world, "")
+    assert len(world.runs) == 1
 
 
 IMPORTS = {"numbers2": "import os\n"}

@@ -18,7 +18,7 @@ from gpustrap_node.host import Host
 from . import disturbances, gpu_groups, smoke_files, symptoms
 from .conda import PLACE, PREFIX, remove_leftovers
 from .gpu_groups import Group, GroupError
-from .node import ENVIRONMENT, Finding, Node, Result, failed, passed, warned
+from .node import ENVIRONMENT, STOPPED, Finding, Node, Result, failed, passed, warned
 from .ordinary_user import OrdinaryUser, ordinary_user
 from .remedies import Remedy
 from .smoke.common import FLAGS, START, STEP
@@ -195,6 +195,8 @@ def _failure(run: _Run) -> Finding:
     """Why a script did not end well."""
     said, code = str(run.answer.get("said", "")), str(run.answer.get("code", ""))
     words = "\n".join(part for part in (said, run.log[-3000:], run.result.problem) if part)
+    if not run.answer and run.result.rc is None and STOPPED not in run.result.problem:
+        return failed(run.result.problem, words, Remedy.APPLY)
     if not run.answer and run.result.rc is None:
         together = run.at.startswith("all devices together")
         return failed(f"it hangs at: {run.at}", words, Remedy.NCCL if together else Remedy.KERNEL_LOG)
@@ -225,5 +227,5 @@ def _praise(args: dict[str, Any], groups: Sequence[Group], user: OrdinaryUser) -
     if not args["compute"]:
         return f"on the CPU, as planned for this node{who}"
     count = _count(groups)
-    together = " and on all together" if args["thorough"] and count > 1 else ""
+    together = " and on all together" if args["thorough"] and any(len(group.names) > 1 for group in groups) else ""
     return f"on {'its GPU' if count == 1 else f'each of {count} GPUs'}{together}{who}"

@@ -16,6 +16,7 @@ from .remedies import Remedy
 
 EVIDENCE_CHARACTERS = 1500
 GRACE = 30
+STOPPED = "stopped after"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -72,7 +73,7 @@ def run_command(
         out, err = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
         out, err = _kill(process)
-        return Result(None, _text(out), _text(err), f"{argv[0]} stopped after {timeout:.0f} s")
+        return Result(None, _text(out), _text(err), f"{argv[0]} {STOPPED} {timeout:.0f} s")
     return Result(process.returncode, _text(out), _text(err))
 
 
