@@ -95,7 +95,7 @@ def read_facts(
 
     def arguments(node: Node) -> dict[str, Any]:
         sent[node.name] = time.time()  # called just before the question goes out
-        return {"packages": list(packages(node))}
+        return {"packages": list(packages(node)), "environments": node.request.environments_prefix}
 
     answers = ask_verb(site, nodes, "facts", arguments, secrets=secrets, forks=forks, progress=listen, asking=asking)
     found: dict[str, Facts | GpustrapError] = {}

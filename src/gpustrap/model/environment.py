@@ -23,6 +23,7 @@ PYTHON = "python"  # an environment of packages of the user's own, without a fra
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "vllm", PYTHON)
 # A word that names an environment and its framework at once.
 WORDS = {"torch": "pytorch", "pytorch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "vllm": "vllm"}
+LOCK_ID = 16  # digits of a lock file's digest by which a node knows it
 HOROVOD = "horovod"  # asked for often enough that the resolver refuses it in words of its own
 NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 GROUP = r"^[a-z_][a-z0-9_-]*$"

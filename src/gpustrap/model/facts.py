@@ -233,9 +233,11 @@ class UnattendedUpgradesFacts(FromNode):
 class InstallFacts(FromNode):
     """An existing NVIDIA, CUDA, docker, podman-docker or conda installation and where it came from."""
 
-    what: str = Field(description="nvidia-driver, cuda, docker, podman-docker, conda, container-toolkit")
+    what: str = Field(
+        description="nvidia-driver, cuda, docker, podman-docker, conda, container-toolkit, environment"
+    )
     version: str = ""
-    origin: str = Field(default="", description="package name, snap, runfile, unowned, path")
+    origin: str = Field(default="", description="package name, snap, runfile, unowned, path, lock")
     path: str = ""
 
 

@@ -295,6 +295,20 @@ def test_locked_build_stays_until_upgrade(node, catalog):
     assert build(plan(older.stack())) == "2.14.0 cu126"
 
 
+def test_room_is_needed_only_for_what_is_not_built_yet(node):
+    before = plan(node().stack())
+    (entry,) = before.variables["ml_environments_environments"]
+    closed = entry | {"lock": "environments/torch-0123456789ab.txt", "digest": "0123456789abcdef" * 4}
+    locked = replace(before, variables={"ml_environments_environments": [closed]})
+    here = {"what": "environment", "origin": "lock 0123456789abcdef", "path": "/opt/gpustrap/envs/torch"}
+    needed = before.disk
+    assert plan(node(installs=[here]).again("ml_environments", locked).stack()).disk == ()
+    assert plan(node(installs=[here | {"origin": "lock 0"}]).again("ml_environments", locked).stack()).disk == needed
+    assert plan(node().again("ml_environments", locked).stack()).disk == needed
+    more = node(installs=[here]).again("ml_environments", locked)
+    assert plan(more.stack(environments=[wish("pytorch", name="torch", extras=["accelerate"])])).disk == needed
+
+
 def test_locked_python_stays(node, catalog):
     part = plan(node().stack(environments=[wish("jax", engine="uv")]))
     entry = environments(part)["jax"] | {"python": "3.13", "interpreter": "conda"}

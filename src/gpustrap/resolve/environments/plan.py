@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpustrap.errors import Problem
-from gpustrap.model.environment import FILE, PYTHON, Environment, Uv
+from gpustrap.model.environment import FILE, LOCK_ID, PYTHON, Environment, Uv
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding, Reasoning
 from gpustrap.model.request import DEFAULT_ENVIRONMENTS
@@ -85,7 +85,7 @@ def _of_framework(target: Target) -> Part:
         variables=environment.model_dump(mode="json"),
         findings=tuple(words.findings(target, chosen)),
         reasoning=(words.reasoning(target, judged, chosen, why),),
-        disk=((target.inputs.request.environments_prefix, environment.size),),
+        disk=_disk(target, environment),
     )
 
 
@@ -107,8 +107,18 @@ def _of_packages(target: Target) -> Part:
         choices=(choice,),
         variables=environment.model_dump(mode="json"),
         reasoning=(Reasoning(item=target.item, sentences=(f"Python {python.version}: {python.reason}.",)),),
-        disk=((target.inputs.request.environments_prefix, environment.size),),
+        disk=_disk(target, environment),
     )
+
+
+def _disk(target: Target, environment: Environment) -> tuple[tuple[str, int], ...]:
+    """What is still to be built; nothing where the node has it from the very lock."""
+    prefix, locked = target.inputs.request.environments_prefix, target.locked
+    item = environment.model_dump(mode="json")
+    same = bool(locked.get("digest")) and locked == item | {key: locked.get(key) for key in ("lock", "digest")}
+    here = (f"{prefix}/{environment.name}", f"lock {str(locked.get('digest', ''))[:LOCK_ID]}")
+    there = {(found.path, found.origin) for found in target.inputs.facts.installs if found.what == "environment"}
+    return () if same and here in there else ((prefix, environment.size),)
 
 
 def _is_locked(target: Target, fit: Fit) -> bool:

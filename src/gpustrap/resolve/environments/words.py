@@ -71,7 +71,7 @@ def _passed_over(target: Target, fit: Fit, chosen: Fit) -> str:
 
 def findings(target: Target, chosen: Fit) -> Iterator[Finding]:
     """What a person should know of the build that was chosen."""
-    if chosen.row.confidence == "recalled":
+    if target.stack and chosen.row.confidence == "recalled":  # of one for the processor, its lock proves the rest
         yield _recalled(target, chosen)
     if chosen.translated:
         yield _doubted(target, chosen) if chosen.doubted else _translated(target, chosen)
@@ -80,14 +80,13 @@ def findings(target: Target, chosen: Fit) -> Iterator[Finding]:
 
 
 def _recalled(target: Target, chosen: Fit) -> Finding:
-    what = "which GPUs it has code for is recalled" if target.stack else "that its index has it is recalled"
     return Finding(
         code="wheel-recalled",
-        severity="warning" if target.stack else "note",
+        severity="warning",
         subject=_subject(target, chosen),
-        message=f"{what}: nobody read it at its source",
+        message="which GPUs it has code for is recalled: nobody read it at its source",
         evidence=f"{chosen.row.row}: {chosen.row.source}",
-        advice="let gpustrap verify compute with it before anybody rests on it",
+        advice="let gpustrap verify compute with it on every GPU before anybody rests on it",
     )
 
 

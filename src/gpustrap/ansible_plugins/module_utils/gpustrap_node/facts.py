@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import apt, boot, dpkg, installs, network, nvidia, pci, rpm, storage, system
+from .environments import PREFIX
 from .host import Host, NodeError
 
 
@@ -11,8 +12,12 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
 
     Args:
         host: The machine.
-        args: ``{"packages": [names whose versions are wanted]}``; ``{kernel}`` in one means the running kernel.
+        args: ``{"packages": [names whose versions are wanted], "environments": their prefix}``; ``{kernel}`` in a name
+            means the running kernel.
     """
+    prefix = args.get("environments", PREFIX)
+    if not isinstance(prefix, str) or not prefix.startswith("/"):
+        raise NodeError("bad-request", "args.environments is an absolute path")
     asked = args.get("packages", [])
     if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
         raise NodeError("bad-request", "args.packages is a list of names")
@@ -40,7 +45,7 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
         "time": clock,
         "reboot_required": reboot,
         "reboot_reasons": reasons,
-        "installs": installs.install_facts(host, known),
+        "installs": installs.install_facts(host, known, prefix),
         "unattended_upgrades": apt.unattended(host, known),
         "root": host.is_root,
         **system.identity(host),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from . import environments
 from .dpkg import Package
 from .host import Host
 from .nvidia import parse_module_version
@@ -39,9 +40,18 @@ CONDA_TOPS = ("/opt", "/usr/local", "/usr/share", "/root")
 CONDA_NAME = re.compile(r"(\.?(ana|mini)?conda[23]?|(mini|mamba)forge[23]?)\Z")
 
 
-def install_facts(host: Host, known: dict[str, Package] | None) -> list[dict[str, object]]:
-    """Every installation found, at most a hundred rows."""
-    rows = [*_packages(known or {}), *_snaps(host), *_driver(host), *_cuda_trees(host), *_condas(host)]
+def install_facts(
+    host: Host, known: dict[str, Package] | None, prefix: str = environments.PREFIX
+) -> list[dict[str, object]]:
+    """Every installation found, at most a hundred rows; of environments those below a prefix."""
+    rows = [
+        *_packages(known or {}),
+        *_snaps(host),
+        *_driver(host),
+        *_cuda_trees(host),
+        *_condas(host),
+        *_environments(host, prefix),
+    ]
     owners = Owners(host, known or {})
     rows += _programs(host, owners)
     rows += _libraries(host, owners)
@@ -158,6 +168,18 @@ def _condas(host: Host) -> list[dict[str, object]]:
             here = top + "/" + name
             if CONDA_NAME.match(name) and host.is_dir(here + "/conda-meta") and host.real(here) == here:
                 rows.append(_conda(host, here))
+    return rows
+
+
+def _environments(host: Host, prefix: str) -> list[dict[str, object]]:
+    """The environments in use, and the lock that each was built from."""
+    rows = []
+    for name in environments.names(host, prefix):
+        path = environments.current_path(host, prefix, name)
+        marker = environments.read_marker(host, path) if path else {}
+        if marker:
+            version = " ".join(filter(None, (str(marker.get(key, "")) for key in ("framework", "version"))))
+            rows.append(_row("environment", version, "lock %s" % marker.get("lock", ""), prefix + "/" + name))
     return rows
 
 
