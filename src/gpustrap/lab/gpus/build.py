@@ -71,24 +71,30 @@ def library(directory: Path, compiler: str = "gcc") -> Path:
         generated.unlink()
 
 
-def cuda_library(directory: Path, compiler: str = "gcc", header: Path | None = None) -> Path:
+def cuda_library(directory: Path, compiler: str = "gcc") -> Path:
     """Build the stand-in for CUDA's driver library below a directory.
-
-    Args:
-        directory: Where.
-        compiler: The compiler.
-        header: NVIDIA's cuda.h, to be compared with: the build fails where a name, type or number differs. Without it
-            the library's own declarations are used.
 
     Raises:
         GpuError: There is no compiler, or it failed.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    known = " ".join(f"{branch}={row['cuda']}" for branch, row in data("drivers")["branches"].items())
-    options = ["-O3", f'-DLAB_CUDA_OF="{known}"', "-pthread"]
-    if header is not None:
-        options += [f'-DLAB_CUDA_HEADER="{header}"', "-Wmissing-prototypes"]
-    return _shared(directory / CUDA_LIBRARY, "cuda", compiler, *options, "-lm")
+    return _shared(directory / CUDA_LIBRARY, "cuda", compiler, "-Os", _known_cuda(), "-pthread", "-lm")
+
+
+def compare_cuda(header: Path, compiler: str = "gcc") -> None:
+    """Compile CUDA's stand-in with NVIDIA's cuda.h in place of its own declarations, and keep nothing.
+
+    Raises:
+        GpuError: A name, a signature or a number is not that of the header; or there is no compiler.
+    """
+    options = (f'-DLAB_CUDA_HEADER="{header}"', "-Wmissing-prototypes", "-fsyntax-only")
+    _shared(Path(CUDA_LIBRARY), "cuda", compiler, _known_cuda(), *options)
+
+
+def _known_cuda() -> str:
+    """What the library knows of drivers: the CUDA of each branch."""
+    rows = data("drivers")["branches"].items()
+    return '-DLAB_CUDA_OF="{}"'.format(" ".join(f"{branch}={row['cuda']}" for branch, row in rows))
 
 
 def _shared(target: Path, sources: str, compiler: str, *options: str) -> Path:

@@ -37,9 +37,11 @@ struct CUctx_st {
     int hung;
     uint64_t peers; /* devices by ordinal, whose memory this context may use */
 };
-/* Memory of a device: `host` holds what it holds. Addresses are the device's own: the host cannot use them. */
+/* Memory of a device: `host` holds what it holds, but for chunks that are only promised, see cuda_pattern.c. Addresses
+ * are the device's own: the host cannot use them. */
 struct allocation {
     struct allocation *next;
+    struct chunk *chunks;
     struct device *device;
     CUcontext context;
     CUdeviceptr address;
@@ -59,13 +61,16 @@ CUresult enter_device(const struct device *device);
 CUresult finish(CUcontext context);
 CUresult stream_of(CUcontext context, CUstream handle, CUstream *stream);
 
-/* Where memory of a device lies on the host; NULL where [address, address + size) is not all in one allocation. */
+/* The allocation that all of [address, address + size) is in; NULL where there is none. */
 struct allocation *find(CUdeviceptr address, size_t size);
-char *host_of(CUdeviceptr address, size_t size);
 /* As a kernel in this context sees it: its own device's memory, or that of a peer. */
+struct allocation *find_for_kernel(CUcontext context, CUdeviceptr address, size_t size);
+/* The same memory on the host: what was promised is there, bits that are stuck are. */
+char *host_of(CUdeviceptr address, size_t size);
 char *kernel_memory(CUcontext context, CUdeviceptr address, size_t size);
-/* Bits of the device's memory that are stuck, after something was written there. */
-void apply_stuck_bits(CUdeviceptr address, size_t size);
+char *read_memory(struct allocation *where, size_t offset, size_t size);
+void make_real(struct allocation *where, size_t offset, size_t size);
+int is_stuck(const struct allocation *where, size_t offset, size_t size);
 void release_memory(CUcontext context);
 
 /* How fast things are, derived from the board; a fault makes them slower. */

@@ -27,7 +27,6 @@ static CUresult to_device(CUdeviceptr to, const void *from, size_t size, CUstrea
     if (!memory || !from)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(memory, from, size);
-    apply_stuck_bits(to, size);
     stream->time += seconds_of_pcie(find(to, size)->device, (double)size);
     return CUDA_SUCCESS;
 }
@@ -82,7 +81,6 @@ static CUresult between(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
     if (!target || !source)
         return CUDA_ERROR_INVALID_VALUE;
     memmove(memory, host_of(from, size), size);
-    apply_stuck_bits(to, size);
     one = source->device, two = target->device;
     if (one == two) {
         stream->time += seconds_of_memory(one, 2 * (double)size); /* read and written */
@@ -155,7 +153,6 @@ static CUresult fill(CUdeviceptr to, const void *value, size_t width, size_t tim
         return CUDA_ERROR_INVALID_VALUE;
     for (at = 0; at < size; at += width)
         memcpy(memory + at, value, width);
-    apply_stuck_bits(to, size);
     stream->time += seconds_of_memory(context->device, (double)size);
     return CUDA_SUCCESS;
 }

@@ -32,39 +32,57 @@ struct allocation *find(CUdeviceptr address, size_t size)
     pthread_mutex_unlock(&lock);
     return at;
 }
+struct allocation *find_for_kernel(CUcontext context, CUdeviceptr address, size_t size)
+{
+    struct allocation *found = find(address, size);
+
+    return found && found->device != context->device && !(context->peers >> found->device->ordinal & 1) ? NULL : found;
+}
+
+/* MIB,BIT: the bit of the 32-bit word at that many MiB from the beginning of the device's memory, which is always 1.
+ * Returns the word's offset in the allocation, or -1 where it is not in that part of it. */
+static ssize_t stuck_word(const struct allocation *where, size_t offset, size_t size, uint32_t *mask)
+{
+    CUdeviceptr base = BASE + SPAN * (CUdeviceptr)where->device->ordinal, begin = where->address + offset;
+    unsigned long mib;
+    unsigned bit;
+    char words[LINE];
+
+    if (lookup(where->device->index, "cuda_stuck", words, sizeof words) != FOUND ||
+        sscanf(words, "%lu,%u", &mib, &bit) != 2 || base + MIB(mib) < begin ||
+        base + MIB(mib) - begin + sizeof *mask > size)
+        return -1;
+    *mask = 1U << bit;
+    return (ssize_t)(base + MIB(mib) - where->address);
+}
+int is_stuck(const struct allocation *where, size_t offset, size_t size)
+{
+    uint32_t mask;
+    return stuck_word(where, offset, size, &mask) >= 0;
+}
+char *read_memory(struct allocation *where, size_t offset, size_t size)
+{
+    uint32_t word, mask;
+    ssize_t stuck;
+
+    make_real(where, offset, size);
+    stuck = stuck_word(where, offset, size, &mask);
+    if (stuck >= 0) {
+        memcpy(&word, where->host + stuck, sizeof word);
+        word |= mask;
+        memcpy(where->host + stuck, &word, sizeof word);
+    }
+    return where->host + offset;
+}
 char *host_of(CUdeviceptr address, size_t size)
 {
     struct allocation *found = find(address, size);
-    return found ? found->host + (address - found->address) : NULL;
+    return found ? read_memory(found, address - found->address, size) : NULL;
 }
 char *kernel_memory(CUcontext context, CUdeviceptr address, size_t size)
 {
-    struct allocation *found = find(address, size);
-
-    if (!found || (found->device != context->device && !(context->peers >> found->device->ordinal & 1)))
-        return NULL;
-    return found->host + (address - found->address);
-}
-
-/* MIB,BIT: the bit of the 32-bit word at that many MiB from the beginning of the device's memory, which is always 1. */
-void apply_stuck_bits(CUdeviceptr address, size_t size)
-{
-    const struct device *device = owner(address);
-    unsigned long mib;
-    unsigned bit;
-    uint32_t word;
-    char words[LINE];
-    CUdeviceptr stuck;
-
-    if (!device || lookup(device->index, "cuda_stuck", words, sizeof words) != FOUND ||
-        sscanf(words, "%lu,%u", &mib, &bit) != 2)
-        return;
-    stuck = BASE + SPAN * (CUdeviceptr)device->ordinal + MIB(mib);
-    if (stuck < address || stuck - address + sizeof word > size)
-        return;
-    memcpy(&word, host_of(stuck, sizeof word), sizeof word);
-    word |= 1U << bit % 32;
-    memcpy(host_of(stuck, sizeof word), &word, sizeof word);
+    struct allocation *found = find_for_kernel(context, address, size);
+    return found ? read_memory(found, address - found->address, size) : NULL;
 }
 
 /* --- allocations --- */
@@ -138,6 +156,12 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
     free(new);
     return ret;
 }
+static void discard(struct allocation *gone)
+{
+    munmap(gone->host, gone->size);
+    free(gone->chunks);
+    free(gone);
+}
 API CUresult cuMemFree_v2(CUdeviceptr address)
 {
     struct device *device = owner(address);
@@ -158,8 +182,7 @@ API CUresult cuMemFree_v2(CUdeviceptr address)
     pthread_mutex_unlock(&lock);
     if (!gone)
         return CUDA_ERROR_INVALID_VALUE;
-    munmap(gone->host, gone->size);
-    free(gone);
+    discard(gone);
     return CUDA_SUCCESS;
 }
 void release_memory(CUcontext context)
@@ -173,8 +196,7 @@ void release_memory(CUcontext context)
             continue;
         }
         *at = gone->next;
-        munmap(gone->host, gone->size);
-        free(gone);
+        discard(gone);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -42,7 +42,7 @@ static const char *parameters_of(const char *from, char *letters)
     while ((at = strstr(at, ".param")) && at < end && found < MOST_PARAMETERS) {
         at += strlen(".param");
         at += strspn(at, " \t\n\r");
-        letters[found++] = !strncmp(at, ".f32", 4) ? 'f' : at[0] && at[1] && at[2] == '6' ? 'l' : 'i';
+        letters[found++] = at[0] && at[1] && at[2] == '6' ? 'l' : 'i'; /* .u64, .b32 */
     }
     letters[found] = 0;
     return end;
@@ -207,6 +207,8 @@ static CUresult run(CUcontext context, struct launch *launch, const struct kerne
     context->hung |= lookup_number(context->device->index, "cuda_hang", 0) != 0;
     if (ret == CUDA_SUCCESS && context->pending == CUDA_SUCCESS)
         ret = kernel->run(launch);
+    if (!is_exception(ret))
+        return ret;
     if (context->pending == CUDA_SUCCESS)
         context->pending = ret;
     return CUDA_SUCCESS;
