@@ -1,7 +1,8 @@
-"""Make the PTX files of gpustrap.cu. Needs NVRTC 12.9, the last for compute_50: pip install nvidia-cuda-nvrtc-cu12==12.9.*
+"""Make the PTX files of gpustrap.cu.
 
-What NVRTC writes needs the driver of its own CUDA version; the code needs a much older one, so the version is lowered.
-A test assembles the files for every architecture of their range: ptxas refuses what a version does not have.
+Needs NVRTC 12.9, the last for compute_50: ``pip install nvidia-cuda-nvrtc-cu12==12.9.*``. What NVRTC writes needs the
+driver of its own CUDA version; the code needs a much older one, so the version is lowered. A test assembles the files
+for every architecture of their range: ptxas refuses what a version does not have.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def _library() -> Path:
 
 def lower(text: str, version: str) -> str:
     """The same with another version and without the compiler's comments."""
-    return HEADER + re.sub(r"^\.version .*$", f".version {version}", _COMMENT.sub("", text), flags=re.MULTILINE).lstrip()
+    return (
+        HEADER + re.sub(r"^\.version .*$", f".version {version}", _COMMENT.sub("", text), flags=re.MULTILINE).lstrip()
+    )
 
 
 def main() -> None:
