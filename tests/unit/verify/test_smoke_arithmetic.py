@@ -42,6 +42,15 @@ def test_a_flipped_bit_is_found(bit: int, place: tuple[int, int]) -> None:
         common.compare_product("x", a, b, c)
 
 
+def test_a_zero_that_became_something_tiny_is_found() -> None:
+    """It vanishes in every sum."""
+    a, b, c = right()
+    row, column = next((r, k) for r in range(SIZE) for k in range(SIZE) if c[r][k] == 0)
+    c[row][column] = flipped(0.0, 0)
+    with pytest.raises(SmokeError, match=f"row {row}, column {column}"):
+        common.compare_product("x", a, b, c)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_found(value: float) -> None:
     a, b, c = right()
