@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ from gpustrap.content import ansible_config, content_root
 
 pytestmark = pytest.mark.slow
 
+# ok and changed, of a run of the whole stack that changes nothing: an NVIDIA driver play alone has 40 elsewhere.
+MOST_TASKS = 60
+UNCHANGED = re.compile(r"^node +: ok=(\d+) +changed=0 ", re.MULTILINE)
+
 
 def test_scenario_gpu() -> None:
     tools = Path(sys.executable).parent
@@ -22,3 +27,6 @@ def test_scenario_gpu() -> None:
         command, cwd=content_root(), env=environment, capture_output=True, text=True, check=False, timeout=1800
     )
     assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+    tasks = [int(count) for count in UNCHANGED.findall(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))]
+    assert max(tasks, default=0) > 30, "the idempotence run was not seen"
+    assert max(tasks) <= MOST_TASKS
