@@ -263,3 +263,48 @@ def test_a_number_that_cannot_be_reckoned_with_stops_no_other_node(sent: dict[st
     checks = by_id(WHOLE, answer(**sent))
     assert {c.verdict for c in checks.values()} == {Verdict.FAIL}
     Console(file=io.StringIO()).print(render([NodeChecks(node="n1", checks=tuple(checks.values()))]))
+
+
+MEASURE = {"name": "matmul-bf16", "subject": "GPU-1", "value": 90.0, "unit": "TFLOPS", "verdict": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("given", "measured", "verdict"),
+    [
+        ("pass", "pass", "pass"),
+        ("pass", "warn", "warn"),
+        ("pass", "fail", "fail"),
+        ("warn", "fail", "fail"),
+        ("fail", "pass", "fail"),
+        ("skip", "pass", "fail"),
+    ],
+)
+def test_a_check_is_no_better_than_what_it_measured(given: str, measured: str, verdict: str) -> None:
+    sent = answer(verdict=given, reason="r", measures=[MEASURE, {**MEASURE, "verdict": measured}])
+    found = by_id(WHOLE, sent)["driver-loaded"]
+    assert found.verdict == verdict
+    assert ("measured" in found.reason) == (given not in {verdict, "skip"})
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"measures": [{**MEASURE, "name": '"} 1\n'}]},
+        {"measures": [{**MEASURE, "value": "1e999"}]},
+        {"measures": [{**MEASURE, "unit": "x" * 17}]},
+        {"measures": [{**MEASURE, "expected": -1}]},
+        {"measures": [MEASURE] * 5000},
+        {"series": [{"name": "power", "points": [[0, 1]] * 2001}]},
+        {"series": [{"name": "power", "points": [[0]]}]},
+        {"series": [{"name": "power", "points": []}] * 300},
+    ],
+    ids=["name", "infinite", "unit", "negative", "measures", "points", "pair", "series"],
+)
+def test_what_a_node_measured_is_bounded(hostile: dict[str, Any]) -> None:
+    found = by_id(WHOLE, answer(**hostile))["driver-loaded"]
+    assert (found.verdict, found.reason) == (Verdict.FAIL, "the node's answer cannot be read")
+
+
+def test_a_ratio_is_ours_to_reckon() -> None:
+    sent = answer(measures=[{**MEASURE, "expected": 100, "ratio": 7}, {**MEASURE, "expected": 1e-300, "value": 1e18}])
+    assert [m.ratio for m in by_id(WHOLE, sent)["driver-loaded"].measures] == [0.9, None]

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpustrap.content import PACKAGE
-from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.check import WORST_FIRST, Check, NodeChecks, Verdict
 from gpustrap.model.environment import PYTHON, Environment
 from gpustrap.model.lock import NodeLock
 from gpustrap.verify import remedies
@@ -263,7 +263,17 @@ def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Ch
         return check.model_copy(update={"reason": "the node gave no reason"})
     if check.verdict is Verdict.SKIP:  # a node skips nothing that we asked for
         return check.model_copy(update={"verdict": Verdict.FAIL, "reason": f"not done: {check.reason}"})
-    return check
+    return _no_better_than_measured(check)
+
+
+def _no_better_than_measured(check: Check) -> Check:
+    """A check is as bad as the worst of its measures, whatever the node made of them."""
+    worst = min([check.verdict, *(m.verdict for m in check.measures)], key=WORST_FIRST.index)
+    if worst is check.verdict:
+        return check
+    names = list(dict.fromkeys(m.name for m in check.measures if m.verdict is worst))
+    reason = "; ".join(filter(None, (check.reason, f"measured {worst.value}: {', '.join(names[:5])}")))
+    return check.model_copy(update={"verdict": worst, "reason": reason})
 
 
 def _plain(data: Variables) -> Variables:
