@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,65 @@ def play_site() -> Iterator[Callable[..., Played]]:
             return Played(done.returncode, counts, "\n".join((done.stdout, done.stderr, *failed)))
 
         yield play
+
+
+@dataclass
+class Target:
+    """A node that site.yml is run on by plain Ansible, as root by way of the node's sudo, with a key of its own.
+
+    Attributes:
+        variables: Of the node's roles.
+        seen: What a fixture did and saw on it, by name, for the tests that follow.
+    """
+
+    node: LabNode
+    directory: Path
+    variables: dict[str, Any]
+    ansible: Callable[..., Played]
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def play(self, *options: str, **changed: Any) -> Played:
+        """Run site.yml, with some variables changed."""
+        known = self.directory / "known"
+        host = {
+            "ansible_host": self.node.address,
+            "ansible_user": self.node.user,
+            "ansible_become_password": self.node.password,
+            "ansible_ssh_private_key_file": str(self.directory / "key"),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=accept-new",
+            **self.variables,
+            **changed,
+        }
+        inventory = self.directory / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}))
+        return self.ansible(inventory, *options)
+
+    def sh(self, command: str, *, stdin: bytes | None = None, rc: int = 0, user: str = "root") -> str:
+        """What a command prints; another exit status than ``rc`` fails the test."""
+        done = self.node.exec(command, stdin=stdin, user=user)
+        assert done.returncode == rc, done.stdout + done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def make_target(
+    lab: Lab, play_site: Callable[..., Played], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Target]:
+    """Start a node that site.yml can be run on: ``make_target("roles-cuda", "debian13", gpus="")``."""
+
+    def make(name: str, os: str, *, gpus: str = "") -> Target:
+        [node] = lab.up([NodeSpec(name, os, gpus=gpus)])
+        made = Target(node, tmp_path_factory.mktemp(name), {}, play_site)
+        key = made.directory / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        home = f"/home/{node.user}/.ssh"
+        made.sh(
+            f"install -d -o {node.user} -m 700 {home} && cat >{home}/authorized_keys && chown {node.user} {home}/*",
+            stdin=key.with_suffix(".pub").read_bytes(),
+        )
+        return made
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
-
-from gpustrap.lab.manager import LabNode, NodeSpec
 
 PACKAGES = (
     "libnvidia-container-tools",
@@ -26,39 +20,6 @@ OURS = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
 THEIRS = {"labels": ["mine=1"], "runtimes": {"mine": {"path": "/usr/sbin/runc"}}, "features": {"buildkit": True}}
 RUN = "docker run --rm --network none -v /usr:/usr:ro"
 KEPT = "docker run -d --name kept --network none -v /usr:/usr:ro"
-
-
-@dataclass
-class Target:
-    """A node that site.yml can be run on, with its variables."""
-
-    node: LabNode
-    directory: Path
-    variables: dict
-    ansible: Callable[..., Any]
-    check: Any = None
-    after_check: str = ""
-    first: Any = None
-
-    def play(self, *options: str, **changed) -> Any:
-        known = self.directory / "known"
-        host = {
-            "ansible_host": self.node.address,
-            "ansible_user": self.node.user,
-            "ansible_become_password": self.node.password,
-            "ansible_ssh_private_key_file": str(self.directory / "key"),
-            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=accept-new",
-            **self.variables,
-            **changed,
-        }
-        inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}))
-        return self.ansible(inventory, *options)
-
-    def sh(self, command: str, *, stdin: bytes | None = None, rc: int = 0) -> str:
-        done = self.node.exec(command, stdin=stdin)
-        assert done.returncode == rc, done.stdout + done.stderr
-        return done.stdout.strip()
 
 
 def image() -> bytes:
@@ -77,17 +38,10 @@ def image() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def toolkit(lab, play_site, tmp_path_factory) -> Iterator[Target]:
+def toolkit(lab, make_target) -> Iterator[Any]:
     """Debian 13 with a loaded driver, the distribution's docker and the toolkit, over a daemon.json of the user's."""
     standins = lab.standins()
-    [node] = lab.up([NodeSpec("toolkit", "debian13", gpus="4x-rtx3090:595")])
-    made = Target(node, tmp_path_factory.mktemp("toolkit"), {}, play_site)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", made.directory / "key"], check=True)
-    home = f"/home/{node.user}/.ssh"
-    made.sh(
-        f"install -d -o {node.user} -m 700 {home} && cat >{home}/authorized_keys && chown {node.user} {home}/*",
-        stdin=(made.directory / "key.pub").read_bytes(),
-    )
+    made = make_target("toolkit", "debian13", gpus="4x-rtx3090:595")
     made.sh("mkdir /etc/docker && cat >/etc/docker/daemon.json", stdin=json.dumps(THEIRS).encode())
     made.sh("apt-get -qq update")
     rows = [line.split("|") for line in made.sh("apt-cache madison docker.io docker-cli").splitlines()]
@@ -111,22 +65,24 @@ def toolkit(lab, play_site, tmp_path_factory) -> Iterator[Target]:
         "nvidia_container_toolkit_docker_cdi_feature": True,
         "nvidia_container_toolkit_podman_min": "5.1",
     }
-    made.check = made.play("--check", "--tags=nvidia_container_toolkit")
-    made.after_check = made.sh("ls /usr/bin/nvidia-ctk /etc/udev/rules.d/* /etc/apt/keyrings/* 2>/dev/null || true")
-    made.first = made.play()
+    made.seen["check"] = made.play("--check", "--tags=nvidia_container_toolkit")
+    made.seen["after_check"] = made.sh(
+        "ls /usr/bin/nvidia-ctk /etc/udev/rules.d/* /etc/apt/keyrings/* 2>/dev/null || true"
+    )
+    made.seen["first"] = made.play()
     made.sh("docker import - own", stdin=image())
     yield made
     lab.remove("toolkit")
 
 
 def test_check_mode_on_a_bare_node(toolkit):
-    assert toolkit.check.rc == 0, toolkit.check.text
-    assert "would follow" in toolkit.check.text
-    assert toolkit.after_check == ""
+    assert toolkit.seen["check"].rc == 0, toolkit.seen["check"].text
+    assert "would follow" in toolkit.seen["check"].text
+    assert toolkit.seen["after_check"] == ""
 
 
 def test_container_nvml_unknown_gpus_stay_after_a_reload(toolkit):
-    assert toolkit.first.rc == 0, toolkit.first.text
+    assert toolkit.seen["first"].rc == 0, toolkit.seen["first"].text
     toolkit.sh(f"{KEPT} --device nvidia.com/gpu=all own sleep infinity")
     try:
         before = toolkit.sh("docker exec kept nvidia-smi -L").splitlines()

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-
-from gpustrap.lab.manager import LabNode, NodeSpec
 
 FIRST, SECOND, THIRD = (
     {"name": f"cuda-toolkit-13-{minor}", "version": version}
@@ -36,74 +29,31 @@ echo 'deb [trusted=yes] file:/srv/tricky ./' >/etc/apt/sources.list.d/tricky.lis
 apt-get -q update"""
 
 
-@dataclass
-class Target:
-    """A node that site.yml can be run on, with its variables."""
-
-    node: LabNode
-    directory: Path
-    variables: dict[str, Any]
-    ansible: Callable[..., Any]
-
-    def play(self, *options: str, **changed: Any) -> Any:
-        """Run site.yml as root by way of the node's sudo, with a key of its own."""
-        host = {
-            "ansible_host": self.node.address,
-            "ansible_user": self.node.user,
-            "ansible_become_password": self.node.password,
-            "ansible_ssh_private_key_file": str(self.directory / "key"),
-            "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.directory / 'known'} "
-            "-o StrictHostKeyChecking=accept-new",
-            **self.variables,
-            **changed,
-        }
-        inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}))
-        return self.ansible(inventory, *options)
-
-    def sh(self, command: str, *, stdin: bytes | None = None, rc: int = 0, user: str = "root") -> str:
-        done = self.node.exec(command, stdin=stdin, user=user)
-        assert done.returncode == rc, done.stderr
-        return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
-def target(lab, play_site, tmp_path_factory) -> Target:
+def target(lab, make_target) -> Any:
     """Debian 13 with an entry of the same repository that somebody else wrote, and no toolkit."""
     standins = lab.standins()
-    [node] = lab.up([NodeSpec("roles-cuda", "debian13")])
-    directory = tmp_path_factory.mktemp("cuda")
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / "key"], check=True)
+    made = make_target("roles-cuda", "debian13")
     uri = f"{standins['gpustrap_nvidia_repository']}/debian13/x86_64"
-    made = Target(
-        node,
-        directory,
-        {
-            "gpustrap_roles": ["cuda_toolkit"],
-            "cuda_toolkit_version": "13.2",
-            "cuda_toolkit_packages": [FIRST, SECOND, *LIBRARIES],
-            "cuda_toolkit_prefix": "/usr/local/cuda-13.2",
-            "cuda_toolkit_driver_pin": True,
-            "cuda_toolkit_repository": {"uri": uri, "suite": "/", "components": [], "architectures": ["amd64"]},
-            "cuda_toolkit_key": {
-                "url": f"{uri}/8793F200.pub",
-                "fingerprints": standins["gpustrap_nvidia_key_fingerprints"]["debian13"],
-                "sha256": "",
-            },
+    made.variables |= {
+        "gpustrap_roles": ["cuda_toolkit"],
+        "cuda_toolkit_version": "13.2",
+        "cuda_toolkit_packages": [FIRST, SECOND, *LIBRARIES],
+        "cuda_toolkit_prefix": "/usr/local/cuda-13.2",
+        "cuda_toolkit_driver_pin": True,
+        "cuda_toolkit_repository": {"uri": uri, "suite": "/", "components": [], "architectures": ["amd64"]},
+        "cuda_toolkit_key": {
+            "url": f"{uri}/8793F200.pub",
+            "fingerprints": standins["gpustrap_nvidia_key_fingerprints"]["debian13"],
+            "sha256": "",
         },
-        play_site,
-    )
-    home = f"/home/{node.user}/.ssh"
-    made.sh(
-        f"install -d -o {node.user} -m 700 {home} && cat >{home}/authorized_keys && chown {node.user} {home}/*",
-        stdin=(directory / "key.pub").read_bytes(),
-    )
+    }
     made.sh("apt-get -q update && apt-get -q -y install --no-install-recommends python3-apt")
     made.sh(f"echo 'deb [trusted=yes] {uri} /' >{FOREIGN}")
     return made
 
 
-def default(there: Target) -> str:
+def default(there: Any) -> str:
     return there.sh("readlink -f /usr/local/cuda")
 
 
@@ -127,14 +77,14 @@ def test_toolkits_side_by_side(target):
     assert (again.rc, again.counts["changed"]) == (0, 0), again.text
 
 
-def drivers(there: Target) -> list[str]:
+def drivers(there: Any) -> list[str]:
     """Packages of a driver that are there."""
     names = there.sh("dpkg-query -W -f '${Package}\\n'").split()
     return [n for n in names if n.startswith(("nvidia-", "libnvidia-", "libcuda1", "cuda-drivers"))]
 
 
 @pytest.fixture(scope="module")
-def installed(target) -> Target:
+def installed(target) -> Any:
     """The same node, with both toolkits."""
     first = target.play()
     assert first.rc == 0, first.text

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-
-from gpustrap.lab.manager import LabNode, NodeSpec
 
 pytestmark = pytest.mark.slow
 
@@ -29,58 +22,10 @@ UPSTREAM = {
 }
 
 
-@dataclass
-class Target:
-    """A node that site.yml can be run on, with its variables."""
-
-    node: LabNode
-    directory: Path
-    variables: dict
-    ansible: Callable[..., Any]
-    check: Any = None
-    after_check: str = ""
-    wrong_key: Any = None
-    after_wrong_key: str = ""
-    first: Any = None
-
-    def play(self, *options: str, **changed) -> Any:
-        """Run site.yml as root by way of the node's sudo, with a key of its own."""
-        known = self.directory / "known"
-        host = {
-            "ansible_host": self.node.address,
-            "ansible_user": self.node.user,
-            "ansible_become_password": self.node.password,
-            "ansible_ssh_private_key_file": str(self.directory / "key"),
-            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=accept-new",
-            **self.variables,
-            **changed,
-        }
-        inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": {self.node.name: host}}}))
-        return self.ansible(inventory, *options)
-
-    def sh(self, command: str, *, stdin: bytes | None = None, rc: int = 0, user: str = "root") -> str:
-        done = self.node.exec(command, stdin=stdin, user=user)
-        assert done.returncode == rc, done.stderr
-        return done.stdout.strip()
-
-
-def target(lab, play_site, directory: Path, name: str, os_name: str, **variables) -> Target:
-    [node] = lab.up([NodeSpec(name, os_name)])
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / "key"], check=True)
-    made = Target(node, directory, variables, play_site)
-    home = f"/home/{node.user}/.ssh"
-    made.sh(
-        f"install -d -o {node.user} -m 700 {home} && cat >{home}/authorized_keys && chown {node.user} {home}/*",
-        stdin=(directory / "key.pub").read_bytes(),
-    )
-    return made
-
-
 @pytest.fixture(scope="module")
-def distribution(lab, play_site, tmp_path_factory) -> Target:
+def distribution(make_target) -> Any:
     """Debian 13 with the distribution's docker, over a daemon.json of the user's."""
-    made = target(lab, play_site, tmp_path_factory.mktemp("d"), "roles-d", "debian13")
+    made = make_target("roles-d", "debian13")
     made.sh("apt-get -qq update")
     rows = [line.split("|") for line in made.sh("apt-cache madison docker.io docker-cli").splitlines()]
     newest = {name.strip(): version.strip() for name, version, _where in reversed(rows)}
@@ -92,26 +37,26 @@ def distribution(lab, play_site, tmp_path_factory) -> Target:
         "docker_address_pools": [POOL],
         "docker_users": [],
     }
-    made.check = made.play("--check", "--diff")
-    made.after_check = made.sh("ls -d /etc/docker /usr/sbin/dockerd 2>/dev/null || true")
+    made.seen["check"] = made.play("--check", "--diff")
+    made.seen["after_check"] = made.sh("ls -d /etc/docker /usr/sbin/dockerd 2>/dev/null || true")
     made.sh("mkdir /etc/docker && cat >/etc/docker/daemon.json", stdin=FOUND)
-    made.first = made.play()
+    made.seen["first"] = made.play()
     return made
 
 
-def running(there: Target) -> str:
+def running(there: Any) -> str:
     return there.sh("systemctl show docker --property=MainPID,ActiveState")
 
 
 def test_check_mode_on_a_bare_node(distribution):
-    assert distribution.check.rc == 0, distribution.check.text
-    assert "would follow: install docker-cli=" in distribution.check.text
-    assert distribution.check.counts["changed"] == 1
-    assert distribution.after_check == ""
+    assert distribution.seen["check"].rc == 0, distribution.seen["check"].text
+    assert "would follow: install docker-cli=" in distribution.seen["check"].text
+    assert distribution.seen["check"].counts["changed"] == 1
+    assert distribution.seen["after_check"] == ""
 
 
 def test_docker_starts_once_with_its_settings(distribution):
-    assert distribution.first.rc == 0, distribution.first.text
+    assert distribution.seen["first"].rc == 0, distribution.seen["first"].text
     assert "ActiveState=active" in running(distribution)
     assert distribution.sh("systemctl is-enabled docker") == "enabled"
     assert distribution.sh("journalctl -u docker -o cat --no-pager | grep -c '^Starting '") == "1"
@@ -179,10 +124,10 @@ def test_other_origin_is_refused_and_removes_nothing(distribution):
 
 
 @pytest.fixture(scope="module")
-def upstream(lab, play_site, tmp_path_factory) -> Target:
+def upstream(lab, make_target) -> Any:
     """Debian 12 with docker's own repository and Miniforge, both stand-ins, over a repository entry of the user's."""
     standins = lab.standins()
-    made = target(lab, play_site, tmp_path_factory.mktemp("u"), "roles-u", "debian12")
+    made = make_target("roles-u", "debian12")
     uri = f"{standins['gpustrap_docker_repository']}/linux/debian"
     made.variables |= {
         "gpustrap_roles": ["docker", "conda"],
@@ -201,27 +146,27 @@ def upstream(lab, play_site, tmp_path_factory) -> Target:
     }
     made.sh(f"echo 'deb [trusted=yes] {uri}/ bookworm stable' >/etc/apt/sources.list.d/docker.list")
     made.sh("sha256sum /root/.bashrc /home/ubuntu/.bashrc /etc/profile >/root/shells 2>/dev/null || true")
-    made.check = made.play("--check")
+    made.seen["check"] = made.play("--check")
     wrong = dict(made.variables["docker_key"], fingerprints=["A" * 40])
-    made.wrong_key = made.play("--tags=docker", docker_key=wrong)
-    made.after_wrong_key = made.sh("ls /etc/apt/sources.list.d /etc/apt/keyrings 2>/dev/null || true")
-    made.first = made.play()
+    made.seen["wrong_key"] = made.play("--tags=docker", docker_key=wrong)
+    made.seen["after_wrong_key"] = made.sh("ls /etc/apt/sources.list.d /etc/apt/keyrings 2>/dev/null || true")
+    made.seen["first"] = made.play()
     return made
 
 
 def test_upstream_check_mode_on_a_bare_node(upstream):
-    assert upstream.check.rc == 0, upstream.check.text
-    assert "would follow: install containerd.io=2.3.3-1~debian.12~bookworm" in upstream.check.text
+    assert upstream.seen["check"].rc == 0, upstream.seen["check"].text
+    assert "would follow: install containerd.io=2.3.3-1~debian.12~bookworm" in upstream.seen["check"].text
 
 
 def test_wrong_key_is_refused_before_apt_sees_it(upstream):
-    assert upstream.wrong_key.rc == 2
-    assert "was refused: holds" in upstream.wrong_key.text
-    assert "gpustrap" not in upstream.after_wrong_key
+    assert upstream.seen["wrong_key"].rc == 2
+    assert "was refused: holds" in upstream.seen["wrong_key"].text
+    assert "gpustrap" not in upstream.seen["after_wrong_key"]
 
 
 def test_upstream_docker_runs_and_its_repository_is_the_only_entry(upstream):
-    assert upstream.first.rc == 0, upstream.first.text
+    assert upstream.seen["first"].rc == 0, upstream.seen["first"].text
     assert upstream.sh("docker version --format '{{.Server.Os}}'", user=upstream.node.user) == "linux"
     assert upstream.sh("cat /etc/apt/sources.list.d/docker.list").startswith(
         "# replaced by gpustrap: deb [trusted=yes]"
