@@ -32,6 +32,15 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 CHECK_SECONDS = 600  # to read a framework from a slow disk for the first time
 IMPORT = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
 PR_SET_PDEATHSIG = 1
+# What runs by way of the link stays in this build when another is switched to, and so do the processes that it starts:
+# Python would look for what it imports later, and for its own program, behind the link of then.
+SETTLE = (
+    "import os, sys; "
+    "sys.path[:] = dict.fromkeys(map(lambda p, a=sys.prefix, b=os.path.realpath(sys.prefix): "
+    "b + p[len(a):] if p.startswith(a + os.sep) else p, sys.path)); "
+    "sys.executable = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1); "
+    "sys.exec_prefix = sys.prefix = os.path.realpath(sys.prefix)\n"
+)
 UNSOLVABLE = "No solution found"  # uv's words where the index has no such version
 
 
@@ -104,6 +113,7 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
         os.mkdir(directory, 0o755)
     try:
         _install(settings, wanted, text, path)
+        _settle(path, wanted["python"])
         _try(settings, wanted, path)
         complete(path, _marker(wanted))
     except BaseException as error:
@@ -140,6 +150,13 @@ def _install(settings: Settings, wanted: dict[str, Any], text: str, path: str) -
     uv.run(["pip", "check", "--python", os.path.join(path, "bin", "python")])
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(path, ".lock"))  # uv's, which everybody may write
+
+
+def _settle(path: str, version: str) -> None:
+    packages = os.path.join(path, "lib", "python" + version, "site-packages")
+    if os.path.isdir(packages):
+        with open(os.path.join(packages, "gpustrap.pth"), "w", encoding="utf-8") as file:
+            file.write(SETTLE)
 
 
 def _interpreter(settings: Settings, wanted: dict[str, Any], path: str) -> str:

@@ -307,3 +307,29 @@ def test_condas_cache_keeps_only_what_an_environment_has(site):
     for number in (1, 2, 3):
         site.apply(site.environment("torch", site.index.wheel("tiny", f"{number}.0")))
     assert sorted(p.name for p in packages.iterdir()) == ["cache", "new-1-0", "new-1-0.conda", "urls.txt"]
+
+
+LATE = """
+import subprocess, sys
+print(flush=True)
+input()
+import tiny
+print(tiny.version, subprocess.check_output([sys.executable, "-c", "import tiny; print(tiny.version)"], text=True))
+"""
+
+
+def test_what_runs_already_stays_in_its_build_when_another_is_switched_to(site):
+    """A training takes days: what it imports later, and the workers it starts, are of the environment it began in."""
+    site.apply(site.environment("torch", site.index.wheel("tiny", "1.0")))
+    python = site.prefix / "torch/current/bin/python"
+    with subprocess.Popen([python, "-c", LATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout.readline() == "\n"
+        site.apply(site.environment("torch", site.index.wheel("tiny", "2.0")))
+        out, _none = job.communicate("\n", timeout=60)
+    assert out.split() == ["1.0", "1.0"]
+    assert site.version() == "2.0"
+    paths = json.loads(
+        site.says("torch", "import json, sys; print(json.dumps([sys.prefix, sys.exec_prefix, *sys.path]))")
+    )
+    assert len(paths[2:]) == len(set(paths[2:]))
+    assert not any("current" in path for path in paths)
