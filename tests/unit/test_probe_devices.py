@@ -102,6 +102,24 @@ def test_addresses_are_spelt_as_sysfs_does(text: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "uuid"),
+    [
+        ("GPU-01234567-89ab-cdef-0123-456789abcdef", "GPU-01234567-89ab-cdef-0123-456789abcdef"),
+        ("GPU-????????-????-????-????-????????????", ""),
+        ("GPU-01234567-89ab-cdef-0123-456789abcdef; more", ""),
+    ],
+)
+def test_uuids_of_gpus_are_those_the_driver_knows(tmp_path: Path, said: str, uuid: str) -> None:
+    gpu = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    gpu.mkdir(parents=True)
+    (gpu / "class").write_text("0x030200\n")
+    proc = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
+    proc.mkdir(parents=True)
+    (proc / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {said}\nVideo BIOS: \t 96.00\n")
+    assert [device["uuid"] for device in pci.pci_facts(Host(str(tmp_path)))] == [uuid]
+
+
+@pytest.mark.parametrize(
     ("target", "bridges"),
     [
         ("../../../devices/pci0000:00/0000:00:02.0", []),

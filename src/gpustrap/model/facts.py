@@ -82,6 +82,7 @@ class PciFacts(FromNode):
     numa_node: int | None = None
     bridges: tuple[str, ...] = Field(default=(), description="addresses of the bridges above it, the root port first")
     iommu_type: str | None = Field(default=None, description="of its group: DMA, DMA-FQ, identity; None: no IOMMU")
+    uuid: str = Field(default="", max_length=60, description="as NVIDIA's driver tells it; empty before it is loaded")
 
 
 class BridgeFacts(FromNode):
@@ -233,9 +234,7 @@ class UnattendedUpgradesFacts(FromNode):
 class InstallFacts(FromNode):
     """An existing NVIDIA, CUDA, docker, podman-docker or conda installation and where it came from."""
 
-    what: str = Field(
-        description="nvidia-driver, cuda, docker, podman-docker, conda, container-toolkit, environment"
-    )
+    what: str = Field(description="nvidia-driver, cuda, docker, podman-docker, conda, container-toolkit, environment")
     version: str = ""
     origin: str = Field(default="", description="package name, snap, runfile, unowned, path, lock")
     path: str = ""

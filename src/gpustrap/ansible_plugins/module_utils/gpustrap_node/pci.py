@@ -12,6 +12,8 @@ DEVICES = "/sys/bus/pci/devices"
 GPUS = ("0300", "0302", "0380", "1200")  # VGA, 3D, other displays; processing accelerators, as AMD's Instinct
 BRIDGE = "0680"  # NVIDIA's are NVSwitches
 NVIDIA = "10de"
+PROC_GPUS = "/proc/driver/nvidia/gpus"  # what the loaded driver says of each, without waking it
+UUID = re.compile(r"^GPU UUID:\s+(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$", re.MULTILINE)
 ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z")
 ROOT_BUS = re.compile(r"(?:^|/)pci[0-9a-f]{4,8}:[0-9a-f]{2}/")
 MEMORY_BAR = 0x200  # IORESOURCE_MEM
@@ -49,6 +51,7 @@ def pci_facts(host: Host) -> list[dict[str, object]]:
                 "numa_node": _numa(host.line(here + "numa_node")),
                 "bridges": _bridges(host, address),
                 "iommu_type": host.line(here + "iommu_group/type") or None,
+                "uuid": parse_uuid(host.read("%s/%s/information" % (PROC_GPUS, address)) or ""),
             }
         )
     return found
@@ -107,6 +110,12 @@ def parse_speed(text: str) -> float | None:
     """GT/s: ``16.0 GT/s PCIe`` -> 16.0; ``Unknown`` -> None."""
     found = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
     return float(found.group(1)) if found else None
+
+
+def parse_uuid(text: str) -> str:
+    """The UUID of a GPU; empty where the driver does not know it yet and shows question marks."""
+    found = UUID.search(text)
+    return found.group(1) if found else ""
 
 
 def parse_bars(text: str) -> list[int]:
