@@ -13,6 +13,11 @@ from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 
 pytestmark = pytest.mark.slow
 OLD, NEW = "580.178.04", "595.71.05"
+CUDA = """
+import ctypes
+cuda, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+print(cuda.cuInit(0), cuda.cuDriverGetVersion(ctypes.byref(version)), version.value)
+"""
 # One update set at one version, as no metapackage of the repository gives it.
 SET = (
     *("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced", "nvidia-kernel-support"),
@@ -53,6 +58,7 @@ def node(lab: Lab, node_names: Iterator[str]) -> Iterator[LabNode]:
 
 
 def test_a_kernel_is_there_and_its_headers_can_be_had(node: LabNode) -> None:
+    assert "cannot open shared object file" in node.exec(["python3", "-c", CUDA]).stderr, "no package brought it"
     assert node.exec("test -e /boot/vmlinuz-$(uname -r) && test -e /boot/initrd.img-$(uname -r)").returncode == 0
     assert "gpustrap lab" in node.exec("apt-cache show linux-headers-$(uname -r)").stdout
     assert node.exec("test -e /lib/modules/$(uname -r)/build").returncode == 1
@@ -85,7 +91,9 @@ def test_driver_lib_mismatch_until_the_reboot(lab: Lab, node: LabNode) -> None:
         said.stdout == f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {NEW[:6]}\n"
     )
     assert OLD in node.exec("cat /proc/driver/nvidia/version").stdout
+    assert node.exec(["python3", "-c", CUDA]).stdout == "804 0 13020\n", "as a GeForce board takes a newer library"
     node = lab.reboot(node.name)
+    assert node.exec(["python3", "-c", CUDA]).stdout == "0 0 13020\n"
     assert NEW in node.exec("cat /proc/driver/nvidia/version").stdout
     assert node.exec("nvidia-smi").returncode == 0
 
@@ -131,6 +139,7 @@ def test_files_of_the_driver_are_the_packages(node: LabNode) -> None:
     for path in (
         "/usr/bin/nvidia-smi",
         "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
         f"/usr/src/nvidia-{OLD}/dkms.conf",
     ):
         assert node.exec(["dpkg", "-S", path]).returncode == 0, path

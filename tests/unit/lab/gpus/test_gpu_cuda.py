@@ -159,6 +159,7 @@ def test_device_files_of_a_group(cuda):
                 (seen_by_all / name).touch()
                 (seen_by_all / name).chmod(0o660 if name == closed else 0o666)
             assert (closed, cuda(there, script, **environment)) == (closed, wanted)
+            assert cuda(there, script.replace("[]", "[0]"), **environment) == 0, "in the group"
             assert cuda(there, INIT, **environment) == 0
 
 
