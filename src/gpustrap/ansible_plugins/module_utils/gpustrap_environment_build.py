@@ -195,12 +195,15 @@ class _Uv:
         return run([self.settings.uv, *words], self.environment, self.settings)
 
     def install(self, wanted: dict[str, Any], lines: list[str], path: str) -> None:
-        """Exactly what the lock file has: nothing is resolved, nothing built, every file's hash is checked."""
+        """Exactly what the lock file has: nothing is resolved, every file's hash is checked.
+
+        What has no wheel is built from its source, as deepspeed, which is only published so.
+        """
         file = os.path.join(self.settings.scratch, wanted["name"] + ".txt")
         with open(file, "w", encoding="utf-8") as stream:
             stream.write("\n".join(lines) + "\n")
         words = ["pip", "install", "--python", os.path.join(path, "bin", "python"), "--requirements", file]
-        words += ["--no-deps", "--require-hashes", "--no-build", "--compile-bytecode"]
+        words += ["--no-deps", "--require-hashes", "--compile-bytecode"]
         # A hash says which file it must be, so it does not matter which of the indexes has it.
         words += ["--default-index", self.settings.package_index, "--index-strategy", "unsafe-best-match"]
         words += ["--index", wanted["index"]] if wanted["index"] else []

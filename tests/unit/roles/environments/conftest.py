@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -74,6 +76,28 @@ class Index:
         with zipfile.ZipFile(path, "w") as archive:
             for file, text in files.items():
                 archive.writestr(file, text)
+        return f"{name}=={version} --hash=sha256:{self._list(path)}"
+
+    def source(self, name: str, version: str) -> str:
+        """Put a package there that has no wheel, with a build backend of its own; its line of a lock file."""
+        self.wheel(name, version)
+        built = self._place(name) / f"{name}-{version}-py3-none-any.whl"
+        content = base64.b64encode(built.read_bytes())
+        files = {
+            "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+            f'[project]\nname = "{name}"\nversion = "{version}"\n',
+            "backend.py": "import base64\ndef build_wheel(directory, *_more):\n"
+            f"    open(directory + '/{built.name}', 'wb').write(base64.b64decode({content!r}))\n"
+            f"    return '{built.name}'\n",
+            "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n",
+        }
+        (built.parent / "index.html").unlink()
+        path = built.with_name(f"{name}-{version}.tar.gz")
+        with tarfile.open(path, "w:gz") as archive:
+            for file, text in files.items():
+                member = tarfile.TarInfo(f"{name}-{version}/{file}")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
         return f"{name}=={version} --hash=sha256:{self._list(path)}"
 
     def uv(self) -> dict[str, str]:

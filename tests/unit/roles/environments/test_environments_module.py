@@ -333,3 +333,9 @@ def test_what_runs_already_stays_in_its_build_when_another_is_switched_to(site):
     )
     assert len(paths[2:]) == len(set(paths[2:]))
     assert not any("current" in path for path in paths)
+
+
+def test_what_has_no_wheel_is_built_from_its_source(site):
+    torch = site.environment("torch", site.index.wheel("tiny", "1.0"), site.index.source("deepspeed", "2.0"))
+    assert site.apply(torch)["changed"]
+    assert site.version("deepspeed") == "2.0"
