@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 5  # seconds for a killed process to end: one that does not is stuck in the kernel
 MOST_BYTES = 1 << 20
+# As nvidia-smi numbers them; and compiled kernels are not kept in anybody's home
+ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
 
 class Told(TypedDict):
@@ -50,6 +52,7 @@ class Answer:
         problem: Why it did not, in words; empty where it did.
         code: The CUDA error, where one was the reason.
         last: The last step that it told.
+        hung: It was stopped for time.
         stuck: It could not even be killed.
     """
 
@@ -57,6 +60,7 @@ class Answer:
     problem: str = ""
     code: int = 0
     last: str = ""
+    hung: bool = False
     stuck: bool = False
 
 
@@ -103,7 +107,7 @@ def _start(environment: Mapping[str, str], job: Job, user: User | None) -> _Work
         return _Worker(pid, reading)
     try:  # from here on in the child, which never returns
         os.close(reading)
-        os.environ.update(environment)
+        os.environ.update({**ENVIRONMENT, **environment})
         if user:
             os.setgroups(user.groups)
             os.setgid(user.gid)
@@ -138,8 +142,8 @@ def _answer(worker: _Worker, seconds: float, *, late: bool) -> Answer:
     if answer.data or answer.problem:
         return answer
     if late:
-        answer.problem = f"hangs: stopped after {seconds:.0f} s"
-        answer.stuck = status is None
+        answer.problem = f"stopped after {seconds:.0f} s"
+        answer.hung, answer.stuck = True, status is None
     elif status is not None and os.WIFSIGNALED(status):
         answer.problem = f"the process was ended by signal {os.WTERMSIG(status)}"
     else:

@@ -1,0 +1,102 @@
+"""What a process does with the GPUs that it sees. Each job starts CUDA anew, and answers with data alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .cublas import WORKSPACE, Cublas, first_that_works
+from .cuda import Context, Cuda, CudaError, Device
+from .gemm import Bench, Trial
+from .kernels import GEMM, REPORT_BYTES, Kernels
+from .memory import memory_test
+from .transfer import pair, rates
+
+if TYPE_CHECKING:
+    from .workers import Step
+
+
+def listing(step: Step) -> dict[str, Any]:
+    """The devices that there are, and the driver's CUDA version."""
+    step("CUDA starts")
+    cuda = Cuda()
+    return {"cuda": cuda.version, "devices": [asdict(device) for device in cuda.devices()]}
+
+
+@contextlib.contextmanager
+def _in_use(cuda: Cuda, device: Device, modules: Mapping[str, str], step: Step) -> Iterator[tuple[Context, Kernels]]:
+    step(f"the kernels are compiled for {device.name}")
+    with cuda.context(device) as context, context.memory(REPORT_BYTES) as (report,):
+        yield context, Kernels(context, modules, report)
+
+
+@contextlib.contextmanager
+def _only(modules: Mapping[str, str], step: Step) -> Iterator[tuple[Context, Kernels]]:
+    """The one device that this process sees."""
+    step("CUDA starts")
+    cuda = Cuda()
+    devices = cuda.devices()
+    if not devices:
+        raise CudaError("cuDeviceGetCount", 100, "no CUDA-capable device is detected")
+    with _in_use(cuda, devices[0], modules, step) as used:
+        yield used
+
+
+def matmul(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """Products with gpustrap's own kernels; ``modules``, ``size``, ``seeds`` and ``seconds`` as of `checks.matmul`."""
+    with _only(args["modules"], step) as (context, kernels):
+        return {"outcomes": _trials(Bench(context, kernels, kernels, step), tuple(GEMM), args)}
+
+
+def cublas(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """Products with cuBLAS; besides, ``libraries``: paths to try."""
+    with _only(args["modules"], step) as (context, kernels), context.memory(WORKSPACE) as (workspace,):
+        library, tried = None, []
+        for found in first_that_works([Path(path) for path in args["libraries"]], context):
+            if isinstance(found, Cublas):
+                library = found
+            else:
+                tried.append(str(found))
+        if not library:
+            return {"outcomes": [], "library": "", "version": "", "tried": tried}
+        library.use(workspace, WORKSPACE)
+        outcomes = _trials(Bench(context, kernels, library, step), library.kinds(), args)
+        library.close()
+        return {"outcomes": outcomes, "library": str(library.path), "version": library.version, "tried": tried}
+
+
+def _trials(bench: Bench, kinds: Sequence[str], args: Mapping[str, Any]) -> list[dict[str, Any]]:
+    trials = [Trial(kind, args["size"], seed, args["seconds"]) for kind in kinds for seed in args["seeds"]]
+    return [work(trial).as_dict() for trial in trials for work in (bench.integers, bench.normal)]
+
+
+def memory(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """Patterns over the memory."""
+    with _only(args["modules"], step) as (context, kernels):
+        return memory_test(context, kernels, args["seed"], step, args["most"]).as_dict()
+
+
+def bandwidth(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """Copies of one device."""
+    with _only(args["modules"], step) as (context, kernels):
+        return rates(context, kernels, args["size"], args["seconds"], step).as_dict()
+
+
+def peers(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """Copies between all devices that this process sees, each way."""
+    step("CUDA starts")
+    cuda = Cuda()
+    with contextlib.ExitStack() as stack:
+        used = [stack.enter_context(_in_use(cuda, one, args["modules"], step)) for one in cuda.devices()]
+        pairs = []
+        for source, from_kernels in used:
+            for target, to_kernels in used:
+                if source is target:
+                    continue
+                step(f"copies from GPU {source.device.address} to GPU {target.device.address}")
+                kernels = (from_kernels, to_kernels)
+                pairs.append(pair(source, target, kernels, args["size"], args["seconds"]).as_dict())
+    return {"pairs": pairs}
