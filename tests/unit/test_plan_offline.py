@@ -287,6 +287,12 @@ def test_a_setting_is_what_an_inventory_would_hold(
         ("gpustrap_environments=torch", "bad-value", "must be a list", "write --set 'gpustrap_environments=[torch]'"),
         ("gpustrap_docker=perhaps", "bad-value", "must be true or false", "correct"),
         ("gpustrap_docker=", "bad-value", "has no value", "correct"),
+        (
+            "gpustrap_environments=[torch, {name: jax, python: 3.1}]",
+            "bad-value",
+            "gpustrap_environments[1].python must be in quotes",
+            "correct",
+        ),
         ("gpustrap_environments=[torch", "bad-value", "is no YAML", "correct"),
         ("gpustrap_pcie_width=3", "bad-value", "1, 2, 4, 8 or 16", "correct"),
     ],

@@ -14,7 +14,7 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model.request import Request
 from gpustrap.model.urls import without_credentials
 from gpustrap.site.meant import PREFIX, variable_meant
-from gpustrap.site.values import wrong_value
+from gpustrap.site.values import place_in, wrong_value
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -38,11 +38,12 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
             try:
                 values[field] = _value(field, value)
             except ValidationError as error:
-                wrong = wrong_value(dict(error.errors(include_url=False)[0]))
+                first = dict(error.errors(include_url=False)[0])
+                wrong = wrong_value(first)
                 way = f"write {_setting(name, wrong.instead)}" if wrong.instead else f"correct --set {name}=…"
                 if wrong.taker:
                     way = f"write {_setting(wrong.taker, value)}"
-                problems.append(_problem(name, "bad-value", f"{name} {wrong.said}", way))
+                problems.append(_problem(name, "bad-value", f"{name}{place_in(first)} {wrong.said}", way))
             except yaml.YAMLError:
                 problems.append(_problem(name, "bad-value", f"{name} is no YAML", f"correct --set {name}=…"))
     if problems:

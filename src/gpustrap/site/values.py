@@ -39,6 +39,11 @@ def wrong_value(item: dict[str, Any]) -> Wrong:
     return Wrong(said, "" if inner else _instead(item["type"], field, value), other)
 
 
+def place_in(item: dict[str, Any]) -> str:
+    """Where in its variable one of pydantic's errors is: ``[0].python``; empty for the whole of it."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"][1:])
+
+
 def in_words(item: dict[str, Any]) -> str:
     """One of pydantic's errors, about whatever model."""
     value, context = item["input"], item.get("ctx", {})

@@ -13,7 +13,7 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model import plan
 from gpustrap.model.site import Site
 from gpustrap.site.meant import PREFIX, Meant, closest, variable_meant, wish_behind
-from gpustrap.site.values import wrong_value
+from gpustrap.site.values import place_in, wrong_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def bad_values(error: ValidationError, node: str, origins: dict[str, str], prefi
             meant = variable_meant(field, item["input"])
             found.append(Finding("unknown-variable", node, where, prefix + field, meant=meant))
         else:
-            place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
+            place = place_in(dict(item))
             wrong = wrong_value(dict(item))
             meant = Meant(wrong.taker) if wrong.taker else None
             found.append(Finding("bad-value", node, where, prefix + field + place, wrong.said, wrong.instead, meant))

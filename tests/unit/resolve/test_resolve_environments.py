@@ -368,6 +368,9 @@ def test_conda_builds_are_the_channels_own_and_never_for_the_processor(node):
     assert (found["engine"], found["interpreter"], found["channels"]) == ("conda", "conda", ["conda-forge"])
     assert found["cuda"] == "13.0"
     assert codes(part) == ["wheel-recalled"]
+    assert python(part, "pytorch") == "3.12 conda"
+    newest = plan(node(gpus=["2684"]).stack(environments=[wish("pytorch", engine="conda")], policy="latest"))
+    assert python(newest, "pytorch") == "3.13 conda", "the distribution's has no say in it"
 
 
 def test_engine_conda_needs_conda_and_a_build_of_it(node):

@@ -124,7 +124,7 @@ def _ways_out(target: Target, judged: tuple[Fit, ...]) -> Iterator[str]:
         yield from _to_a_python(target)
     if any(fit.lacking for fit in judged):
         yield from _for_some(target)
-    if target.wish.engine == "conda" and best(fits(_with_uv(target))):
+    if best(fits(_with_uv(target))):
         yield f"set engine: uv for {target.name}"
     if target.default:
         yield f"build it from source for these GPUs, or set {VARIABLE}: [] to plan without it"

@@ -19,7 +19,8 @@ def reason(target: Target, chosen: Fit, newest: Fit | None) -> str:
         return f"locked; {newest.row.version} {newest.row.variant} {there}: gpustrap plan --upgrade takes it"
     verified = "verified " if chosen.row.confidence == "verified" else ""
     if target.stack is None:
-        return f"the newest {verified}build for the processor; the node has no NVIDIA GPU"
+        without = "gpustrap_gpu is none" if target.inputs.request.gpu == "none" else "the node has no NVIDIA GPU"
+        return f"the newest {verified}build for the processor; {without}"
     of = "its GPUs" if target.wish.gpus else "every GPU of the node"
     best = f"the newest {verified}build that has code for {of}"
     branch = target.stack.driver.branch.branch
