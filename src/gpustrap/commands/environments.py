@@ -79,7 +79,8 @@ def list_environments(
             progress(Step(node.name, SEE_BELOW, done=True, ok=False))
             continue
         rows += compare(node.name, found, wanted(entries.get(node.name)))
-        progress(Step(node.name, "answered", done=True))
+        there = len({build.name for build in found.environments})
+        progress(Step(node.name, f"{there} environment{'' if there == 1 else 's'}", done=True))
     return Listing(tuple(rows), tuple(problems))
 
 

@@ -15,7 +15,7 @@ from gpustrap.report.verify_text import mark
 from gpustrap.report.view import Tone
 
 TONES: dict[State, Tone] = {State.READY: "good", State.PREVIOUS: "idle", State.UNWANTED: "idle"}
-REPAIRED = (State.CHANGED, State.OUTDATED, State.MISSING)  # by an apply
+REPAIRED = (State.CHANGED, State.OUTDATED, State.MISSING, State.UNKNOWN)  # by an apply
 SHOWN = 3
 HEADS = ("Node", "Environment", "Framework", "Version", "Python", "Built", "State")
 
