@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpustrap.model.check import NodeChecks, Verdict
+from gpustrap.model.check import Measure, NodeChecks, Verdict
 from gpustrap.model.lock import Choice, NodeLock
 from gpustrap.report.verify_text import render
 from gpustrap.verify import quick, remedies
@@ -280,7 +280,7 @@ MEASURE = {"name": "matmul-bf16", "subject": "GPU-1", "value": 90.0, "unit": "TF
     ],
 )
 def test_a_check_is_no_better_than_what_it_measured(given: str, measured: str, verdict: str) -> None:
-    sent = answer(verdict=given, reason="r", measures=[MEASURE, {**MEASURE, "verdict": measured}])
+    sent = answer(verdict=given, reason="r", data={"measures": [MEASURE, {**MEASURE, "verdict": measured}]})
     found = by_id(WHOLE, sent)["driver-loaded"]
     assert found.verdict == verdict
     assert ("measured" in found.reason) == (given not in {verdict, "skip"})
@@ -292,19 +292,26 @@ def test_a_check_is_no_better_than_what_it_measured(given: str, measured: str, v
         {"measures": [{**MEASURE, "name": '"} 1\n'}]},
         {"measures": [{**MEASURE, "value": "1e999"}]},
         {"measures": [{**MEASURE, "unit": "x" * 17}]},
-        {"measures": [{**MEASURE, "expected": -1}]},
+        {"measures": ["nothing"]},
+        {"measures": {"a": "dictionary"}},
         {"measures": [MEASURE] * 5000},
         {"series": [{"name": "power", "points": [[0, 1]] * 2001}]},
         {"series": [{"name": "power", "points": [[0]]}]},
         {"series": [{"name": "power", "points": []}] * 300},
     ],
-    ids=["name", "infinite", "unit", "negative", "measures", "points", "pair", "series"],
+    ids=["name", "infinite", "unit", "word", "dictionary", "measures", "points", "pair", "series"],
 )
 def test_what_a_node_measured_is_bounded(hostile: dict[str, Any]) -> None:
-    found = by_id(WHOLE, answer(**hostile))["driver-loaded"]
+    found = by_id(WHOLE, answer(data=hostile))["driver-loaded"]
     assert (found.verdict, found.reason) == (Verdict.FAIL, "the node's answer cannot be read")
 
 
-def test_a_ratio_is_ours_to_reckon() -> None:
-    sent = answer(measures=[{**MEASURE, "expected": 100, "ratio": 7}, {**MEASURE, "expected": 1e-300, "value": 1e18}])
-    assert [m.ratio for m in by_id(WHOLE, sent)["driver-loaded"].measures] == [0.9, None]
+def test_what_is_expected_is_ours_to_say() -> None:
+    sent = answer(data={"measures": [{**MEASURE, "expected": 1, "source": "me", "ratio": 7}]})
+    (measure,) = by_id(WHOLE, sent)["driver-loaded"].measures
+    assert (measure.value, measure.expected, measure.source, measure.ratio) == (90.0, None, "", None)
+
+
+@pytest.mark.parametrize(("expected", "ratio"), [(100, 0.9), (0, None), (1e-300, None), (None, None)])
+def test_a_ratio_is_reckoned_where_it_can_be(expected: float | None, ratio: float | None) -> None:
+    assert Measure.model_validate({**MEASURE, "expected": expected}).ratio == ratio

@@ -45,7 +45,7 @@ class Measure(FromNode):
         better: Whether more or less of it is better; neither: it is only told.
         expected: What a healthy one has; None where no source says it. Never invented.
         source: Where ``expected`` is from.
-        verdict: Of this number alone. A check is never better than its worst measure.
+        verdict: Of this number alone; pass where nothing is expected. A check is never better than its worst measure.
     """
 
     name: Name
@@ -57,7 +57,7 @@ class Measure(FromNode):
     better: Literal["more", "less", "neither"] = "more"
     expected: float | None = Field(default=None, ge=0)
     source: Words = ""
-    verdict: Verdict
+    verdict: Verdict = Verdict.PASS
 
     @computed_field(description="value / expected; null where nothing is expected")  # type: ignore[prop-decorator]
     @property

@@ -254,7 +254,7 @@ def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Ch
         )
     try:
         remedy = remedies.words(answers[0].get("remedy"), scope.name, scope.lock, environment)
-        check = Check.model_validate({**answers[0], **ours, "remedy": remedy})
+        check = Check.model_validate({**answers[0], **_measured(answers[0].get("data")), **ours, "remedy": remedy})
         check = check.model_copy(update={"data": _plain(check.data)})
     except ValidationError as error:
         said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
@@ -264,6 +264,19 @@ def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Ch
     if check.verdict is Verdict.SKIP:  # a node skips nothing that we asked for
         return check.model_copy(update={"verdict": Verdict.FAIL, "reason": f"not done: {check.reason}"})
     return _no_better_than_measured(check)
+
+
+def _measured(data: object) -> Variables:
+    """The measures and series in what a node tells beside its words; what is expected of a number is ours to say."""
+    told = data if isinstance(data, dict) else {}
+    measures, series = (told.get(name) or () for name in ("measures", "series"))
+    if isinstance(measures, list):
+        measures = [_without(one, "expected", "source") if isinstance(one, dict) else one for one in measures]
+    return {"measures": measures, "series": series}
+
+
+def _without(told: Variables, *names: str) -> Variables:
+    return {name: value for name, value in told.items() if name not in names}
 
 
 def _no_better_than_measured(check: Check) -> Check:
