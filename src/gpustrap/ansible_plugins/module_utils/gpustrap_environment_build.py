@@ -27,6 +27,7 @@ CONDA_LINE = re.compile(r"@EXPLICIT|(https?|file)://")
 MEAN_FILE = 57_000  # bytes: torch's wheel has 12,248 files of 699,298,109 bytes, and CUDA's are larger
 MIB = 1 << 20
 FLOOR = 64 * MIB  # for what the lock has no size of
+ELSEWHERE = "; make room, or set gpustrap_environments_prefix to a larger file system"
 ARCHIVES = 1.4  # conda keeps the archives beside what it unpacked of them
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 CHECK_SECONDS = 600  # to read a framework from a slow disk for the first time
@@ -92,9 +93,11 @@ def check_room(prefix: str, wanted: dict[str, Any]) -> None:
     needed = max(int(wanted["size"] * (ARCHIVES if wanted["engine"] == "conda" else 1)), FLOOR)
     free, inodes = room(prefix)
     if free < needed // MIB:
-        raise BuildError("{0}: {1} MiB free, {2} needed".format(prefix, free, needed // MIB))
+        raise BuildError("{0}: {1} MiB free, {2} needed{3}".format(prefix, free, needed // MIB, ELSEWHERE))
     if inodes is not None and inodes < needed // MEAN_FILE:
-        raise BuildError("{0}: {1} inodes free, about {2} needed".format(prefix, inodes, needed // MEAN_FILE))
+        raise BuildError(
+            "{0}: {1} inodes free, about {2} needed{3}".format(prefix, inodes, needed // MEAN_FILE, ELSEWHERE)
+        )
 
 
 def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> None:
@@ -109,9 +112,9 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
     Raises:
         BuildError: It cannot be built, in the words of what failed; then nothing of it is left.
     """
-    for directory in (path, settings.scratch):
-        os.mkdir(directory, 0o755)
+    os.mkdir(path, 0o755)
     try:
+        os.mkdir(settings.scratch, 0o755)
         _install(settings, wanted, text, path)
         _settle(path, wanted["python"])
         _try(settings, wanted, path)
@@ -180,6 +183,7 @@ class _Uv:
         self.settings = settings
         self.environment = dict(
             _environment(settings),
+            UV_COMPILE_BYTECODE_TIMEOUT="600",
             UV_CACHE_DIR=os.path.join(settings.cache, "uv"),
             UV_HTTP_TIMEOUT="120",
             UV_LINK_MODE="hardlink",

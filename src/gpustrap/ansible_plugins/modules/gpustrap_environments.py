@@ -233,7 +233,7 @@ def _each(given: dict[str, Any], lock: int) -> list[str]:
     for job in look(given):  # again: another run may just have done it
         try:
             _one(given, job, lock)
-        except BuildError as error:
+        except (BuildError, OSError) as error:
             in_use = "; the one in use was not touched" if os.path.islink(os.path.join(job.place, "current")) else ""
             problems.append("environment {0} was not built{1}\n{2}".format(job.name, in_use, error))
             if FULL in str(error):

@@ -339,3 +339,33 @@ def test_what_has_no_wheel_is_built_from_its_source(site):
     torch = site.environment("torch", site.index.wheel("tiny", "1.0"), site.index.source("deepspeed", "2.0"))
     assert site.apply(torch)["changed"]
     assert site.version("deepspeed") == "2.0"
+
+
+UV = """#!/usr/bin/python3
+import json, os, pathlib, sys
+words = sys.argv[1:]
+with open("{log}", "a") as log:
+    log.write(json.dumps([words, os.environ["UV_PYTHON_INSTALL_DIR"]]) + "\\n")
+if words[:2] == ["python", "find"]:
+    print("/usr/bin/python3")
+else:
+    os.execv("{uv}", ["uv", *words]) if words[0] != "python" else None
+"""
+
+
+def test_a_python_of_uvs_own_comes_from_the_mirror_into_a_directory_of_ours(site):
+    """Its archive's SHA-256 is in uv itself, so here only what uv is asked for is looked at."""
+    program, log = site.root / "opt/gpustrap/uv/0.0.1/uv", site.root / "uv.log"
+    real = program.resolve()
+    program.unlink()
+    program.write_text(UV.format(log=log, uv=real))
+    program.chmod(0o755)
+    torch = site.environment("torch", site.index.wheel("tiny", "1.0"), interpreter="uv")
+    assert site.apply(torch, python_mirror="https://mirror.example/pbs")["changed"]
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    assert calls[0] == [
+        ["python", "install", "--no-bin", "--mirror", "https://mirror.example/pbs", site.python],
+        f"{site.root}/opt/gpustrap/python",
+    ]
+    assert calls[1][0] == ["python", "find", "--no-project", "--managed-python", site.python]
+    assert calls[2][0][:4] == ["venv", "--no-project", "--allow-existing", "--python"]
