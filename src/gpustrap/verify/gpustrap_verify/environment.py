@@ -25,7 +25,7 @@ from .smoke.common import FLAGS, START, STEP
 
 SCRIPTS = {"pytorch": "pytorch", "vllm": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "python": "modules"}
 SECONDS = 240  # for one run of a script; CUDA starts within a minute even on eight GPUs without persistence mode
-TOGETHER_SECONDS = 90
+TOGETHER_SECONDS = 120
 SIGNALS = {
     4: "the processor lacks instructions that this build uses",
     7: "there is no room for shared memory, or a disk fails",
