@@ -253,6 +253,36 @@ def test_a_users_library_path_is_tried(world: World) -> None:
     assert [run.get("LD_LIBRARY_PATH") for run in world.runs] == [None, "/usr/local/cuda/lib64"]
 
 
+@pytest.mark.parametrize(("file", "runs"), [("/etc/environment", [None, "0"]), ("/home/alice/.profile", [None])])
+def test_gpus_hidden_from_everybody_are_told_and_a_users_own_choice_is_not(
+    world: World, file: str, runs: list[str | None]
+) -> None:
+    world.environment("own", IMPORTS)
+    world.file("/etc/passwd", "alice:x:1000:1000::/home/alice:/bin/bash\n")
+    world.file(file, "export CUDA_VISIBLE_DEVICES=0\n")
+    world.check("own", "python", modules=["numbers2"])
+    assert [run.get("CUDA_VISIBLE_DEVICES") for run in world.runs] == runs
+
+
+HOMES = (
+    '"$HOME/cuda/lib:$X"',
+    "~/cuda/lib",
+    "${HOME}/cuda/lib:${LD_LIBRARY_PATH}",
+    "'/home/alice/cuda/lib'",
+    "/home/alice/cuda/lib${A:+:${A}}",
+)
+
+
+@pytest.mark.parametrize("value", HOMES)
+def test_a_users_home_in_a_path(world: World, value: str) -> None:
+    world.environment("own", IMPORTS)
+    world.file("/etc/passwd", "alice:x:1000:1000::/home/alice:/bin/bash\n")
+    world.file("/home/alice/cuda/lib/libcublas.so.13")
+    world.file("/home/alice/.bashrc", f"# export LD_LIBRARY_PATH=/usr/lib\nexport LD_LIBRARY_PATH={value}\n")
+    world.check("own", "python", modules=["numbers2"])
+    assert [run.get("LD_LIBRARY_PATH") for run in world.runs] == [None, "/home/alice/cuda/lib"]
+
+
 def test_users_packages_win_over_condas_python_alone(world: World) -> None:
     path = world.environment("own", IMPORTS)
     python = next((path / "lib").iterdir()).name
@@ -267,7 +297,8 @@ def test_homes_on_a_file_server_are_left_alone(world: World) -> None:
     world.environment("own", IMPORTS)
     world.file("/etc/passwd", "alice:x:1000:1000::/home/alice:/bin/bash\n")
     world.file("/proc/mounts", "server:/home /home nfs4 rw 0 0\n")
-    world.file("/home/alice/.bashrc", "CUDA_VISIBLE_DEVICES=1\n")
+    world.file("/usr/local/cuda/lib64/libcudnn.so.9")
+    world.file("/home/alice/.bashrc", "export LD_LIBRARY_PATH=/usr/local/cuda/lib64\n")
     assert world.check("own", "python", modules=["numbers2"])["verdict"] == "pass"
     assert len(world.runs) == 1
 

@@ -20,10 +20,10 @@ OF_USERS = (".profile", ".bash_profile", ".bashrc", ".zshrc", ".zshenv")
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "autofs", "afs", "ceph", "lustre", "gpfs", "beegfs")  # may hang, or mount
 MOST_USERS, MOST = 200, 4
 SIZE = 256 * 1024
-_SETS = re.compile(
-    r"^\s*(?:export\s+)?(LD_LIBRARY_PATH|PYTHONPATH|CUDA_VISIBLE_DEVICES)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;#]*)",
-    re.MULTILINE,
-)
+CHOICE = "CUDA_VISIBLE_DEVICES"
+_NAMES = "LD_LIBRARY_PATH|PYTHONPATH|" + CHOICE
+_SETS = re.compile(r"^\s*(?:export\s+)?(" + _NAMES + r")=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;#]*)", re.MULTILINE)
+_BEFORE = re.compile(r"\$\{\w+:?\+:?[^}]*\}+")  # ${NAME:+:${NAME}}, as NVIDIA's own instructions have it
 _CUDA_LIBRARY = re.compile("lib(" + CUDA + r")[\w.-]*\.so")
 
 
@@ -59,6 +59,8 @@ def find(host: Host, modules: Sequence[str], path: str, conda: bool) -> list[Dis
     found: dict[tuple[tuple[str, str], ...], Disturbance] = {}
     for said, home, text in _texts(host, users):
         for name, value in _SETS.findall(text):
+            if home and name == CHOICE:
+                continue  # a user's own choice, and nobody else's business
             kept = _matters(host, name, _plain(value, home), modules)
             if kept is not None and len(found) < MOST:
                 key = ((name, kept),)
@@ -83,16 +85,16 @@ def _text(host: Host, file: str) -> str:
 
 
 def _plain(value: str, home: str) -> str:
-    """A value as it would be without what it was before."""
-    value = value.strip("\"'")
-    for word in ("$HOME", "${HOME}"):
-        value = value.replace(word, home)
-    return value[2:] if value.startswith("~/") and not home else value.replace("~/", home + "/")
+    """A value without quotes and what it was before, and with the home that it speaks of."""
+    value = _BEFORE.sub("", value.strip("\"'"))
+    for word in ("$HOME/", "${HOME}/", "~/") if home else ():
+        value = value.replace(word, f"{home}/")
+    return value
 
 
 def _matters(host: Host, name: str, value: str, modules: Sequence[str]) -> str | None:
     """The part of a value that can win; None if none can."""
-    if name == "CUDA_VISIBLE_DEVICES":
+    if name == CHOICE:
         return value if "$" not in value else None
     wanted = _CUDA_LIBRARY.match if name == "LD_LIBRARY_PATH" else lambda entry: entry in modules
     parts = [part for part in value.split(":") if part.startswith("/") and "$" not in part]
