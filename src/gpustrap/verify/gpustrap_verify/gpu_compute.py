@@ -3,7 +3,7 @@
 Arguments that all of them take:
 
 - ``modules``: PTX by the compute capability that it needs (`gpustrap.verify.kernels.modules`).
-- ``gpus``: UUIDs of GPUs or of MIG devices; empty for all GPUs that CUDA lists.
+- ``gpus``: UUIDs of GPUs or of MIG devices; empty for all GPUs that the driver has.
 - ``limit``: seconds for the whole check; a GPU that is not done by then hangs.
 - ``groups``: groups of the ordinary user who does it; None for who we are.
 
@@ -20,10 +20,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpustrap_node import pci
+from gpustrap_node.host import Host
+
 from . import symptoms
 from .compute import jobs, judge, workers
 from .compute.cublas import find
-from .compute.judge import Gpu, Judged
+from .compute.judge import Judged
 from .compute.workers import Answer, User
 from .node import Finding, Node, failed, passed
 from .ordinary_user import NOBODY
@@ -97,11 +100,13 @@ def peers(node: Node, args: Mapping[str, Any]) -> Finding:
         return gpus
     if len(gpus) < 2:
         return Finding("skip", "there is one GPU")
-    answer = _ask(node, {",".join(gpus): partial(jobs.peers, args)}, args["limit"], user)[",".join(gpus)]
+    together = ",".join(gpus)
+    answer = _ask(node, {together: partial(jobs.peers, args)}, args["limit"], user)[together]
     if answer.problem:
-        return _trouble("GPUs together", answer)
+        return _trouble("the GPUs together", answer)
+    known = {one["uuid"]: judge.gpu(one["uuid"], one, answer.data["cuda"]) for one in answer.data["devices"]}
     pairs = answer.data["pairs"]
-    judged = judge.peers(gpus, pairs)
+    judged = judge.peers(known, pairs)
     staged = sum(not pair["direct"] for pair in pairs)
     finding = passed(f"{staged} of {len(pairs)} ways go through the host" if staged else "")
     if judged.reason:
@@ -117,25 +122,26 @@ def _each(node: Node, args: Mapping[str, Any], job: Callable[..., Any], meaning:
     if isinstance(gpus, Finding):
         return gpus
     answers = _ask(node, {uuid: partial(job, args) for uuid in gpus}, args["limit"], user)
-    troubles, measures = [], []
-    for uuid, gpu in gpus.items():
-        answer = answers[uuid]
-        if answer.problem:
-            troubles.append(_trouble(gpu.called, answer))
+    troubles, measures, told = [], [], []
+    for uuid, called in gpus.items():
+        data = answers[uuid].data
+        if answers[uuid].problem:
+            troubles.append(_trouble(called, answers[uuid]))
             continue
-        judged = meaning(gpu, answer.data)
+        gpu = judge.gpu(uuid, data["device"], data["cuda"])
+        judged = meaning(gpu, data)
         measures += judged.measures
+        told.append((gpu, data))
         if judged.reason:
             troubles.append(failed(f"{gpu.called} {judged.reason}", judged.evidence, Remedy.KERNEL_LOG))
-    unlike = judge.differing([(gpu, answers[uuid].data) for uuid, gpu in gpus.items()])
+    unlike = judge.differing(told)
     if unlike and not troubles:
         troubles.append(failed(unlike, "", Remedy.KERNEL_LOG))
     finding = passed()
     if troubles:
         words = "; ".join(trouble.reason for trouble in troubles)
         finding = failed(words, "\n".join(trouble.evidence for trouble in troubles), troubles[0].remedy)
-    told = {uuid: {"name": gpu.name, "address": gpu.address, **answers[uuid].data} for uuid, gpu in gpus.items()}
-    finding.data = {"gpus": told, "measures": measures}
+    finding.data = {"gpus": {uuid: answers[uuid].data for uuid in gpus}, "measures": measures}
     return finding
 
 
@@ -152,38 +158,36 @@ def _user(args: Mapping[str, Any]) -> User | None:
         return None
     groups = []
     for name in args["groups"]:
-        with contextlib.suppress(KeyError):  # it is of this list where there are such GPUs, not on every node
+        with contextlib.suppress(KeyError):  # not every node has it
             groups.append(grp.getgrnam(name).gr_gid)
     return User(NOBODY, NOBODY, tuple(groups))
 
 
-def _gpus(node: Node, user: User | None, args: Mapping[str, Any]) -> dict[str, Gpu] | Finding:
-    """Those asked for, by UUID, as CUDA lists them; or why it does not."""
-    wanted = ",".join(args["gpus"])
-    answer = _ask(node, {wanted: jobs.listing}, LISTING_SECONDS, user)[wanted]
+def _gpus(node: Node, user: User | None, args: Mapping[str, Any]) -> dict[str, str] | Finding:
+    """What to call each, by UUID; or why there are none.
+
+    The driver's own list in /proc has those too that hang or are lost, and asks them nothing: only without it is CUDA
+    asked, which starts all GPUs at once.
+    """
+    devices = [d for d in pci.pci_facts(Host(str(node.root))) if d["vendor"] == pci.NVIDIA and d["driver"] == "nvidia"]
+    known = {str(d["uuid"]): f"GPU {d['address']}" for d in devices if d["uuid"]}
+    if args["gpus"]:
+        return {uuid: known.get(uuid, uuid) for uuid in args["gpus"]}
+    if devices and len(known) == len(devices):
+        return known
+    answer = _ask(node, {"": jobs.listing}, LISTING_SECONDS, user)[""]
     if answer.problem:
         return _trouble("CUDA", answer)
-    listed = answer.data["devices"]
-    gpus = {one["uuid"]: _gpu(one, answer.data["cuda"]) for one in listed}
-    missing = [uuid for uuid in args["gpus"] if uuid.startswith("GPU-") and uuid not in gpus]
-    if missing or not gpus:
-        reason = f"CUDA does not list {', '.join(missing)}" if missing else "CUDA lists no GPU"
-        return failed(reason, f"listed: {', '.join(gpus) or 'none'}", Remedy.DEVICE_FILES)
-    return gpus
-
-
-def _gpu(listed: Mapping[str, Any], cuda: str) -> Gpu:
-    kind = f"{listed['name']}, {listed['multiprocessors']} multiprocessors, CUDA {cuda}"
-    return Gpu(listed["uuid"], listed["name"], listed["address"], kind)
+    listed = {one["uuid"]: f"GPU {one['address']}" for one in answer.data["devices"]}
+    return listed or failed("CUDA lists no GPU", "", Remedy.DEVICE_FILES)
 
 
 def _trouble(called: str, answer: Answer) -> Finding:
     """A GPU, or CUDA itself, that gave no answer."""
-    at = f"while: {answer.last}" if answer.last else ""
-    words = "\n".join(filter(None, [answer.problem, at]))
-    symptom = symptoms.diagnose("", answer.problem, "")
+    words = "\n".join(filter(None, [answer.problem, f"while: {answer.last}" if answer.last else ""]))
     if answer.hung:
         kernel = ", and its process cannot be killed" if answer.stuck else ""
         return failed(f"{called} hangs: {answer.problem}{kernel}", words, Remedy.KERNEL_LOG)
+    symptom = symptoms.diagnose("", answer.problem, "")
     cause = symptoms.cause(symptom, answer.problem) if symptom else answer.problem.splitlines()[0]
     return failed(f"{called}: {cause}", words, symptom.remedy if symptom else Remedy.KERNEL_LOG)

@@ -31,6 +31,12 @@ class Gpu:
         return f"GPU {self.address} ({self.name})"
 
 
+def gpu(uuid: str, device: Mapping[str, Any], cuda: str) -> Gpu:
+    """One, from what CUDA says of it."""
+    kind = f"{device['name']}, {device['multiprocessors']} multiprocessors, CUDA {cuda}"
+    return Gpu(uuid, device["name"], device["address"], kind)
+
+
 @dataclass
 class Judged:
     """What one GPU's answer means.
@@ -46,12 +52,12 @@ class Judged:
     measures: list[dict[str, Any]] = field(default_factory=list)
 
 
-def measure(name: str, gpu: Gpu, value: float, unit: str, peer: str = "") -> dict[str, Any]:
+def measure(name: str, of: Gpu, value: float, unit: str, peer: str = "") -> dict[str, Any]:
     """A number; what is expected of it is the controller's to say."""
-    return {"name": name, "subject": gpu.uuid, "peer": peer, "kind": gpu.kind, "value": value, "unit": unit}
+    return {"name": name, "subject": of.uuid, "peer": peer, "kind": of.kind, "value": value, "unit": unit}
 
 
-def products(name: str, gpu: Gpu, data: Mapping[str, Any]) -> Judged:
+def products(name: str, of: Gpu, data: Mapping[str, Any]) -> Judged:
     """Of `jobs.matmul` and `jobs.cublas`; ``name`` begins those of the measures."""
     if not data["outcomes"]:
         return Judged(f"cannot use cuBLAS: {data['tried'][-1]}", "\n".join(data["tried"]))
@@ -59,7 +65,7 @@ def products(name: str, gpu: Gpu, data: Mapping[str, Any]) -> Judged:
     best: dict[str, float] = {}
     for outcome in data["outcomes"]:
         best[outcome["kind"]] = max(best.get(outcome["kind"], 0), outcome["teraflops"])
-    judged.measures = [measure(f"{name}-{kind}", gpu, value, "TFLOPS") for kind, value in best.items() if value]
+    judged.measures = [measure(f"{name}-{kind}", of, value, "TFLOPS") for kind, value in best.items() if value]
     bad = [outcome for outcome in data["outcomes"] if outcome["wrong"]]
     if bad:
         told = [
@@ -77,9 +83,9 @@ def _element(error: Mapping[str, Any]) -> str:
     return f"{where}: {error['got']} for {error['want']}, bits {error['xor']}"
 
 
-def memory(gpu: Gpu, data: Mapping[str, Any]) -> Judged:
+def memory(of: Gpu, data: Mapping[str, Any]) -> Judged:
     """Of `jobs.memory`."""
-    judged = Judged(measures=[measure("memory-tested", gpu, round(data["bytes"] / 2**30, 2), "GiB")])
+    judged = Judged(measures=[measure("memory-tested", of, round(data["bytes"] / 2**30, 2), "GiB")])
     if not data["bytes"]:
         return Judged("has no free memory to test", f"{data['free']} of {data['whole']} bytes are free")
     if data["wrong"]:
@@ -89,10 +95,10 @@ def memory(gpu: Gpu, data: Mapping[str, Any]) -> Judged:
     return judged
 
 
-def bandwidth(gpu: Gpu, data: Mapping[str, Any]) -> Judged:
+def bandwidth(of: Gpu, data: Mapping[str, Any]) -> Judged:
     """Of `jobs.bandwidth`."""
     names = {"to_device": "host-to-gpu", "from_device": "gpu-to-host", "within": "gpu-memory"}
-    judged = Judged(measures=[measure(name, gpu, data[key], "GB/s") for key, name in names.items()])
+    judged = Judged(measures=[measure(name, of, data[key], "GB/s") for key, name in names.items()])
     if data["wrong"]:
         judged.reason = f"brings other data than was sent: {data['wrong']} words"
     return judged

@@ -14,7 +14,7 @@ from .kernels import Kernels
 CHUNK = 1 << 30
 LEAST = 1 << 20
 SPARE = 256 << 20  # for the driver, and whatever starts meanwhile
-PATTERNS = (0, 0xFFFFFFFF)  # each bit is once 0 and once 1
+FLIPS = (0, 0xFFFFFFFF)  # the same pattern twice, so that each bit is once 0 and once 1
 KEPT = 64
 
 
@@ -61,9 +61,9 @@ def memory_test(
     with ExitStack() as stack:
         chunks = _chunks(context, stack, wanted)
         result.bytes = sum(size for _, size in chunks)
-        for turn, flip in enumerate(PATTERNS):
-            step(f"memory, pattern {turn + 1} of {len(PATTERNS)} over {result.bytes >> 20} MiB")
-            _try(chunks, kernels, seed + turn, flip, result)
+        for flip in FLIPS:
+            step(f"memory, {result.bytes >> 20} MiB, pattern {seed} {'inverted' if flip else 'as it is'}")
+            _try(chunks, kernels, seed, flip, result)
     result.seconds = round(time.monotonic() - start, 3)
     return result
 

@@ -1,0 +1,247 @@
+"""The GPUs' own checks on simulated ones: the lab's libcuda.so.1 computes gpustrap's kernels, and makes mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from gpustrap.commands.probe import NODE_PACKAGE
+from gpustrap.lab.gpus import build, machine, state
+from gpustrap.lab.gpus.machine import Fault, Machine, inject
+from gpustrap.verify import kernels, quick
+
+ASK = """
+import json, sys, time
+from gpustrap_verify import gpu_compute
+from gpustrap_verify.node import Node
+name, args = json.load(sys.stdin)
+print(json.dumps(getattr(gpu_compute, name)(Node("r", time.monotonic() + 100), args).as_dict()))
+"""
+COMMON = {"modules": kernels.modules(), "gpus": [], "limit": 60, "groups": None}
+MATMUL = {**COMMON, "size": 128, "seeds": [1, 2], "seconds": 0}
+
+
+class Simulated:
+    """Machines with simulated GPUs, one after the other."""
+
+    def __init__(self, directory) -> None:
+        self.directory = directory
+        build.cuda_library(directory)
+
+    def __call__(self, there: Machine, name: str, args: dict[str, Any], **environment: str) -> dict[str, Any]:
+        """A check's finding."""
+        state.write(self.directory / "state", there)
+        packages = os.pathsep.join(str(package.parent) for package in (quick.NODE_PACKAGE, NODE_PACKAGE))
+        names = {"LD_LIBRARY_PATH": str(self.directory), "LAB_GPU_STATE": str(self.directory / "state")}
+        done = subprocess.run(
+            [sys.executable, "-c", ASK],
+            input=json.dumps([name, args]),
+            env=os.environ | {"PYTHONPATH": packages} | names | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed: the stand-in for CUDA cannot be built")
+    return Simulated(tmp_path_factory.mktemp("cuda"))
+
+
+ONE, FOUR, HGX = "1x-rtx3090", "4x-rtx3090", "8x-a100-sxm"
+
+
+def healthy(profile: str = ONE) -> Machine:
+    return machine.machine(profile, machine.driver("580", "proprietary" if "1080" in profile else "open"))
+
+
+def measured(finding: dict[str, Any], name: str) -> list[float]:
+    return [one["value"] for one in finding["data"]["measures"] if one["name"] == name]
+
+
+# --- products ---
+
+
+@pytest.mark.parametrize(("profile", "gpus", "faster"), [(FOUR, 4, 2), ("1x-gtx1080ti", 1, 1)])
+def test_every_gpu_multiplies_right_and_as_its_equals_do(check, profile, gpus, faster) -> None:
+    """Of all ages: a GTX 1080 Ti takes the module for compute capability 5.0, the others that for 7.5."""
+    found = check(healthy(profile), "matmul", MATMUL)
+    assert (found["verdict"], found["reason"]) == ("pass", "")
+    assert len(found["data"]["gpus"]) == gpus
+    plain, tensor = measured(found, "matmul-fp32"), measured(found, "matmul-fp16")
+    assert len(plain) == len(tensor) == gpus
+    assert tensor == pytest.approx([faster * one for one in plain], rel=0.01)
+    assert min(plain) > 0
+    for gpu in found["data"]["gpus"].values():
+        assert all(one["products"] == 2 and one["error"] < 1e-6 for one in gpu["outcomes"])
+
+
+@pytest.mark.parametrize("bit", [0, 22, 23, 30, 31])
+def test_a_wrong_bit_of_the_first_product_is_told_with_its_place(check, bit) -> None:
+    found = check(inject(healthy(), Fault("wrong-bit", 0, f"1,5,77,{bit}")), "matmul", {**MATMUL, "seeds": [1]})
+    assert found["verdict"] == "fail"
+    assert "RTX 3090) multiplies wrong: 1 wrong elements in 2 products (fp32, integers)" in found["reason"]
+    (error,) = next(iter(found["data"]["gpus"].values()))["outcomes"][0]["errors"]
+    assert (error["iteration"], error["row"], error["column"]) == (0, 5, 77)
+    assert int(error["xor"], 16) == 1 << bit == int(error["got"], 16) ^ int(error["want"], 16)
+    assert found["remedy"] == "kernel-log"
+    assert f"product 0, row 5, column 77: {error['got']} for {error['want']}, bits {error['xor']}" in found["evidence"]
+
+
+def test_a_wrong_bit_of_a_later_product_is_told_with_its_product(check) -> None:
+    found = check(inject(healthy(), Fault("wrong-bit", 0, "4,9,8,3")), "matmul", {**MATMUL, "seeds": [1]})
+    outcomes = next(iter(found["data"]["gpus"].values()))["outcomes"]
+    assert [(one["data"], one["wrong"]) for one in outcomes[:2]] == [("integers", 0), ("normal", 1)]
+    (error,) = outcomes[1]["errors"]
+    assert (error["iteration"], error["row"], error["column"], error["xor"]) == (1, 9, 8, "00000008")
+
+
+def test_errors_are_counted_not_stopped_at(check) -> None:
+    """Where it is wrong every time, every product counts; the others of the node are not blamed for it."""
+    found = check(inject(healthy(FOUR), Fault("wrong-bit", 2, "0,1,2,20")), "matmul", {**MATMUL, "seeds": [1]})
+    assert found["reason"].count("multiplies wrong") == 1
+    assert "GPU 0000:81:00.0" in found["reason"]
+    wrong = [[one["wrong"] for one in gpu["outcomes"]] for gpu in found["data"]["gpus"].values()]
+    assert [sum(row) for row in wrong].count(0) == 3
+    assert max(wrong)[0] == 2, "once against the host, once against the right product"
+
+
+def test_a_gpu_with_other_bits_than_its_equals_is_told(check) -> None:
+    """A bit that no sampled element shows: only GPUs of one kind, compared, tell it."""
+    fault = Fault("wrong-bit", 1, "3,0,0,0")  # the first product over normal data
+    found = check(inject(healthy(FOUR), fault), "matmul", {**MATMUL, "seeds": [1]})
+    assert found["verdict"] == "fail"
+    outcome = next(gpu for gpu in found["data"]["gpus"].values() if gpu["device"]["address"] == "0000:41:00.0")
+    assert outcome["outcomes"][1]["products"] == 2
+    assert "GPU 0000:41:00.0" in found["reason"]
+    assert "GPU 0000:01:00.0" not in found["reason"]
+
+
+# --- what does not answer ---
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "remedy"),
+    [
+        (Fault("cuda-error", value="100"), "CUDA gives an ordinary user no GPU", "device-files"),
+        (Fault("cuda-error", value="101"), "CUDA gives an ordinary user no GPU", "device-files"),
+        (Fault("cuda-error", value="802"), "the GPUs wait for the fabric manager", "fabric"),
+        (Fault("cuda-error", value="803"), "the driver that is loaded and its libraries are of two versions", "reboot"),
+        (Fault("cuda-error", value="804"), "a forward-compatibility libcuda is in the way", "own-libraries"),
+        (Fault("cuda-error", value="999"), "CUDA does not start", "uvm"),
+        (Fault("load-error", 0, "209"), "no code for this GPU", "other-build"),
+        (Fault("kernel-error", 0, "719"), "the GPU fails", "kernel-log"),
+        (Fault("kernel-error", 0, "214"), "the GPU fails", "kernel-log"),
+    ],
+    ids=lambda value: value.value or value.kind if isinstance(value, Fault) else "",
+)
+def test_errors_of_cuda_are_told_in_words_with_a_next_step(check, fault, reason, remedy) -> None:
+    found = check(inject(healthy(), fault), "matmul", MATMUL)
+    assert (found["verdict"], found["remedy"]) == ("fail", remedy)
+    assert reason in found["reason"]
+    assert f"error {fault.value}: CUDA_ERROR_" in found["evidence"]
+
+
+def test_without_the_drivers_library_nothing_passes(check, tmp_path) -> None:
+    found = check(healthy(), "matmul", MATMUL, LD_LIBRARY_PATH=str(tmp_path))
+    assert (found["verdict"], found["remedy"]) == ("fail", "apply")
+    assert "libcuda.so.1" in found["reason"]
+
+
+def test_a_hung_gpu_costs_only_itself(check) -> None:
+    there = inject(healthy(FOUR), Fault("kernel-hung", 1))
+    uuids = [gpu.uuid for gpu in there.gpus]
+    found = check(there, "matmul", {**MATMUL, "gpus": uuids, "limit": 6, "seeds": [1]})
+    assert found["verdict"] == "fail"
+    assert found["reason"] == f"{uuids[1]} hangs: stopped after 6 s"
+    assert "while: integers fp32 128, the first product" in found["evidence"]
+    answered = [uuid for uuid, gpu in found["data"]["gpus"].items() if gpu]
+    assert answered == [uuids[0], *uuids[2:]]
+
+
+def test_a_lost_gpu_costs_only_itself(check) -> None:
+    there = inject(healthy(FOUR), Fault("lost", 2))
+    found = check(there, "matmul", {**MATMUL, "gpus": [gpu.uuid for gpu in there.gpus], "seeds": [1]})
+    assert found["verdict"] == "fail"
+    assert found["reason"].startswith(there.gpus[2].uuid)
+    assert ";" not in found["reason"]
+    assert len(measured(found, "matmul-fp32")) == 3
+
+
+# --- memory and transfers ---
+
+MEMORY = {**COMMON, "seed": 1, "most": 64 << 20}
+COPIES = {**COMMON, "size": 1 << 20, "seconds": 0}
+
+
+def test_memory_keeps_what_is_written(check) -> None:
+    found = check(healthy(), "memory", MEMORY)
+    assert found["verdict"] == "pass", found
+    assert measured(found, "memory-tested") == [0.06]
+
+
+def test_most_of_the_memory_is_tested(check) -> None:
+    found = check(healthy(), "memory", {**MEMORY, "most": None})
+    assert found["verdict"] == "pass", found
+    assert measured(found, "memory-tested")[0] > 0.95 * 24
+
+
+@pytest.mark.parametrize("bit", [0, 31])
+def test_a_stuck_bit_is_told_with_its_place(check, bit) -> None:
+    found = check(inject(healthy(), Fault("stuck-bit", 0, f"9,{bit}")), "memory", MEMORY)
+    assert found["verdict"] == "fail"
+    assert "does not keep what is written to its memory" in found["reason"]
+    errors = next(iter(found["data"]["gpus"].values()))["errors"]
+    assert {int(error["xor"], 16) for error in errors} == {1 << bit}
+
+
+def test_copies_bring_the_same_data_at_the_speed_of_the_link(check) -> None:
+    whole = check(healthy(), "bandwidth", COPIES)
+    assert whole["verdict"] == "pass", whole
+    narrow = check(inject(healthy(), Fault("narrow", 0, "8")), "bandwidth", COPIES)
+    for name in ("host-to-gpu", "gpu-to-host"):
+        assert measured(narrow, name)[0] == pytest.approx(measured(whole, name)[0] / 2, rel=0.01)
+    assert measured(narrow, "gpu-memory") == measured(whole, "gpu-memory")
+
+
+def test_copies_between_gpus_bring_the_same_data(check) -> None:
+    there = healthy(HGX)
+    found = check(there, "peers", {**COPIES, "gpus": [gpu.uuid for gpu in there.gpus[:3]]})
+    assert (found["verdict"], found["reason"]) == ("pass", "")
+    assert len(measured(found, "peer-copy")) == 6
+
+
+def test_copies_between_gpus_that_come_out_wrong_are_told_with_their_ways(check) -> None:
+    there = inject(healthy(HGX), Fault("p2p-corrupt", 1))
+    found = check(there, "peers", {**COPIES, "gpus": [gpu.uuid for gpu in there.gpus[:3]]})
+    assert (found["verdict"], found["remedy"]) == ("fail", "nccl")
+    assert found["reason"] == "copies between GPUs bring other data: 4 of 6 ways"
+    assert found["evidence"].count(f"GPU {there.gpus[1].address}") == 4
+
+
+def test_gpus_that_cannot_reach_each_other_copy_through_the_host(check) -> None:
+    found = check(healthy(FOUR), "peers", COPIES)
+    assert (found["verdict"], found["reason"]) == ("pass", "12 of 12 ways go through the host")
+    assert len(measured(found, "peer-copy-through-host")) == 12
+
+
+def test_one_gpu_has_no_peer(check) -> None:
+    assert check(healthy(), "peers", COPIES)["verdict"] == "skip"
+
+
+# --- cuBLAS ---
+
+
+def test_without_cublas_the_check_is_left_out_and_says_so(check) -> None:
+    found = check(healthy(), "cublas", {**MATMUL, "prefixes": ["/nowhere"]})
+    assert (found["verdict"], found["reason"].split(" is ")[0]) == ("skip", "cuBLAS")
