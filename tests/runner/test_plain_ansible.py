@@ -14,7 +14,7 @@ import yaml
 
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.commands.inspect import packages_of_plan
-from gpustrap.commands.plain_ansible import questions
+from gpustrap.commands.plain_ansible import questions, with_lock_files
 from gpustrap.content import ansible_config, content_root
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock, NodeLock
@@ -160,10 +160,11 @@ def test_a_node_is_asked_what_gpustrap_plan_asks() -> None:
 def test_pending_roles_choices_and_findings_are_those_of_the_lock(made: tuple[Path, str]) -> None:
     root, _said = made
     answer = json.loads((root / "filter" / "gpus.json").read_bytes())
-    plan = plan_node(
-        "gpus", Facts.model_validate(facts_of("gpus")), Request(conda_prefix="/data/conda"), load_catalog()
-    )
+    request = Request(conda_prefix="/data/conda")
+    whole = plan_node("gpus", Facts.model_validate(facts_of("gpus")), request, load_catalog())
+    plan = with_lock_files(whole)
     assert isinstance(plan.lock, NodeLock)
+    assert plan.findings != whole.findings, "environments have no lock files here"
     lock = plan.lock.model_dump(mode="json")
     assert (answer["pending"], answer["choices"]) == (lock["pending"], lock["choices"])
     assert answer["findings"] == [f.model_dump(mode="json") for f in plan.findings]

@@ -16,6 +16,7 @@ from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
 from gpustrap.report.escape import visible
+from gpustrap.resolve.environments.left_out import items, leave_out, not_locked
 from gpustrap.site.inventory import ROLE_PREFIXES, check_request, read_request
 from gpustrap.site.meant import PREFIX
 from gpustrap.site.wrong import explain, from_failure
@@ -91,7 +92,15 @@ def plan_recorded(
             raise facts
     except GpustrapError as error:
         return as_data(NodePlan(None, error.problems))
-    return as_data(decide(name, facts, request, load_catalog(), offline=offline))
+    return as_data(with_lock_files(decide(name, facts, request, load_catalog(), offline=offline)))
+
+
+def with_lock_files(plan: NodePlan) -> NodePlan:
+    """A plan with only the environments that have a lock file: one that was made on the way has none."""
+    names = [item["name"] for item in items(plan.lock) if not item["digest"]] if plan.lock else []
+    message = "it is not built: without a lock nothing says which versions of its packages"
+    evidence, advice = "no gpustrap.lock.yml among the inventories", "gpustrap plan, then give Ansible the lock, too"
+    return leave_out(plan, {name: not_locked(name, message, evidence=evidence, advice=advice) for name in names})
 
 
 def as_data(plan: NodePlan) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible is untyped
             facts = self._facts(name, request, variables)
         except GpustrapError as error:
             raise AnsibleActionFail(plain_ansible.in_words(error.problems)) from None
-        plan = decide(name, facts, request, load_catalog())
+        plan = plain_ansible.with_lock_files(decide(name, facts, request, load_catalog()))
         unread = bare(variables["hostvars"].raw_get(name), WISHES)
         odd = [without_prefix(variable, where, Site(Path.cwd())) for variable, where in unread.items()]
         for finding in (*odd, *plan.findings):
