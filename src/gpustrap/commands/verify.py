@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets as random
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gpustrap.commands.inspect import validate
 from gpustrap.commands.probe import NODE_PACKAGE, ask_nodes
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock
 from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import SEE_BELOW, Progress, Step, silent
@@ -20,7 +22,7 @@ from gpustrap.site.lockfile import read_lock
 from gpustrap.ssh.auth import SITE_KEY
 from gpustrap.ssh.fanout import for_each
 from gpustrap.ssh.session import connect
-from gpustrap.verify import quick
+from gpustrap.verify import fleet, quick
 
 VERDICT_CODES = {
     Verdict.PASS: ExitCode.OK,
@@ -31,11 +33,25 @@ VERDICT_CODES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of one node.
+
+    Attributes:
+        checks: All of them.
+        facts: What it is, where that was asked and can be read.
+    """
+
+    checks: NodeChecks
+    facts: Facts | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Verification:
     site: Site
     lock: Lock | None
     run_id: str
     roles: Collection[str] | None
+    facts: bool
 
     def scope(self, name: str) -> quick.Scope:
         """What is checked of one node."""
@@ -44,7 +60,9 @@ class _Verification:
 
     def request(self, node: Node) -> dict[str, Any]:
         """What to ask one node; the time is taken just before it is sent."""
-        return quick.build_request(self.scope(node.name), run_id=self.run_id, now=time.time())
+        request = quick.build_request(self.scope(node.name), run_id=self.run_id, now=time.time())
+        request["args"]["facts"] = self.facts
+        return request
 
     def login(self, node: Node) -> Check:
         """Log in anew with keys alone; it should be the site's that is taken."""
@@ -88,9 +106,25 @@ def verify_nodes(
     Returns:
         For each node its checks, or why it could not be checked.
     """
-    verification = _Verification(site, read_lock(site), random.token_hex(8), roles)
+    found = verify(site, nodes, secrets=secrets, roles=roles, forks=forks, progress=progress)
+    return {name: one.checks if isinstance(one, Verified) else one for name, one in found.items()}
+
+
+def verify(
+    site: Site,
+    nodes: Sequence[Node],
+    *,
+    secrets: Secrets,
+    roles: Collection[str] | None = None,
+    facts: bool = False,
+    run_id: str = "",
+    forks: int = 20,
+    progress: Progress = silent,
+) -> dict[str, Verified | GpustrapError]:
+    """The same, with what each node is where ``facts`` are asked for; ``run_id`` labels what the checks make there."""
+    verification = _Verification(site, read_lock(site), run_id or random.token_hex(8), roles, facts)
     planned = [n for n in nodes if verification.lock and n.name in verification.lock.nodes]
-    results: dict[str, NodeChecks | GpustrapError] = {
+    results: dict[str, Verified | GpustrapError] = {
         n.name: GpustrapError(_not_planned(n.name)) for n in nodes if n not in planned
     }
     answers = ask_nodes(
@@ -108,13 +142,17 @@ def verify_nodes(
     logins = for_each(answered, verification.login, forks=forks)
     for node in planned:
         results[node.name] = _result(verification.scope(node.name), answers[node.name], logins.get(node.name))
+    verified = {name: one for name, one in results.items() if isinstance(one, Verified)}
+    compared = fleet.compare({name: one.checks for name, one in verified.items()})
+    results |= {name: replace(one, checks=compared[name]) for name, one in verified.items()}
+    for node in planned:
         progress(_last_step(node.name, results[node.name]))
     return {n.name: results[n.name] for n in nodes}
 
 
 def _result(
     scope: quick.Scope, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
-) -> NodeChecks | GpustrapError:
+) -> Verified | GpustrapError:
     if isinstance(answer, GpustrapError):
         return answer
     if isinstance(login, GpustrapError):
@@ -123,7 +161,9 @@ def _result(
     if answer.get("ok") is not True or not isinstance(answer.get("data"), dict):
         return GpustrapError(_broken(scope.name, error if isinstance(error, dict) else {}))
     assert login is not None  # noqa: S101 - every node that answered was logged in to
-    return quick.with_login(scope.name, login, quick.read_answer(scope, answer["data"]))
+    facts = validate(scope.name, answer["data"].get("facts"))
+    checks = quick.with_login(scope.name, login, quick.read_answer(scope, answer["data"]))
+    return Verified(checks, facts if isinstance(facts, Facts) else None)
 
 
 def exit_code(results: dict[str, NodeChecks | GpustrapError]) -> ExitCode:
@@ -131,11 +171,11 @@ def exit_code(results: dict[str, NodeChecks | GpustrapError]) -> ExitCode:
     return worst(r.exit_code if isinstance(r, GpustrapError) else VERDICT_CODES[r.verdict] for r in results.values())
 
 
-def _last_step(name: str, result: NodeChecks | GpustrapError) -> Step:
+def _last_step(name: str, result: Verified | GpustrapError) -> Step:
     if isinstance(result, GpustrapError):
         return Step(name, SEE_BELOW, done=True, ok=False)
-    bad = [c.title for c in result.checks if c.verdict is Verdict.FAIL]
-    text = f"failed: {'; '.join(bad)}" if bad else f"verified: {result.verdict.value}"
+    bad = [c.title for c in result.checks.checks if c.verdict is Verdict.FAIL]
+    text = f"failed: {'; '.join(bad)}" if bad else f"verified: {result.checks.verdict.value}"
     return Step(name, text, done=True, ok=not bad)
 
 

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpustrap_node.facts import collect_hardware
+from gpustrap_node.host import Host
+from gpustrap_node.main import tidy
+
 from . import conda, docker, environment, gpu, host
 from .node import Finding, Node, failed
 
@@ -31,10 +35,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """Run the checks.
 
     Args:
-        request: ``args``: ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments.
+        request: ``args``: ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments; ``facts``: whether to
+            say what this machine is.
 
     Returns:
-        ``{"ok": true, "data": {"checks": [...]}}``, or ``{"ok": false, "error": {"code", "message"}}``.
+        ``{"ok": true, "data": {"checks": [...], "facts": {...} or null}}``, or
+        ``{"ok": false, "error": {"code", "message"}}``.
     """
     args = request["args"]
     held = hold()
@@ -42,8 +48,18 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         return {"ok": False, "error": {"code": "busy", "message": "another verification runs on this node"}}
     with held:
         deadline = time.monotonic() + args["seconds"]
-        node = Node(args["run_id"], deadline, Path(request.get("root", "/")))
-        return {"ok": True, "data": {"checks": [run(node, name, wanted) for name, wanted in args["checks"].items()]}}
+        root = str(request.get("root", "/"))
+        node = Node(args["run_id"], deadline, Path(root))
+        checks = [run(node, name, wanted) for name, wanted in args["checks"].items()]
+        return {"ok": True, "data": {"checks": checks, "facts": facts(root) if args.get("facts") else None}}
+
+
+def facts(root: str) -> object:
+    """What this machine is; None where that breaks, as the checks still count."""
+    try:
+        return tidy(collect_hardware(Host(root)))
+    except Exception:  # noqa: BLE001 - whatever it is
+        return None
 
 
 def hold() -> socket.socket | None:

@@ -59,6 +59,16 @@ def collect(host: Host, args: dict[str, object]) -> dict[str, object]:
 def collect_boot(host: Host) -> dict[str, object]:
     """As much of the facts as it takes to decide about a reboot; a role's run asks for it more than once."""
     kernel, virt = system.kernel_facts(host), system.virtualization(host)
+    return {**_machine(host, kernel, virt), "boot": boot.boot_facts(host, kernel, virt), "notes": host.notes}
+
+
+def collect_hardware(host: Host) -> dict[str, object]:
+    """As much of the facts as a certificate says of the machine; nothing is run that a broken GPU could stop."""
+    found = _machine(host, system.kernel_facts(host), system.virtualization(host))
+    return {**found, "cpu": system.cpu_facts(host), "memory": system.memory_facts(host), "notes": host.notes}
+
+
+def _machine(host: Host, kernel: dict[str, object], virt: str) -> dict[str, object]:
     return {
         "schema_version": 1,
         "os": system.os_facts(host),
@@ -67,10 +77,8 @@ def collect_boot(host: Host) -> dict[str, object]:
         "pci": pci.pci_facts(host),
         "secure_boot": pci.secure_boot(host),
         "nvidia": nvidia.loaded(host),
-        "boot": boot.boot_facts(host, kernel, virt),
         "root": host.is_root,
         **system.identity(host),
-        "notes": host.notes,
     }
 
 
