@@ -348,6 +348,7 @@ def test_no_python_is_refused_with_the_ways_to_one(node):
     part = plan(node(**JAMMY).stack(environments=["jax"], conda=False))
     (problem,) = part.problems
     assert problem.code == "no-wheel"
+    assert problem.message.endswith("no build of jax that is known is for a Python that the node can have")
     assert "builds for Python 3.12 to 3.15, Ubuntu 22.04 has 3.10" in problem.evidence
     assert "set gpustrap_conda: true" in problem.remedy
     (problem,) = plan(node().stack(environments=[wish("jax", python="3.10")])).problems

@@ -62,7 +62,8 @@ def _horovod(target: Target) -> Problem:
 
 def _twice(target: Target, package: str) -> Problem:
     message = f"{VARIABLE}: {target.name} has {package} among its extras, which is its framework"
-    remedy = f"leave {package} out of its extras: its version and its build follow from the GPUs and the driver"
+    remedy = f"leave {package} out of its extras: its version and its build follow from GPUs and driver; "
+    remedy += "with framework: python they are yours to choose"
     return target.inputs.problem("framework-in-extras", message, remedy, evidence="request", usage=True)
 
 
@@ -86,10 +87,7 @@ def none_fits(target: Target, judged: tuple[Fit, ...]) -> Part:
     """No build can be: a refusal where somebody asked for it, else a warning."""
     inputs, wish = target.inputs, target.wish
     called = wish.framework + (" in conda's channels" if wish.engine == "conda" else "")
-    message = f"environment {target.name}: no build of {called} that is known runs on {target.whose}"
-    message += f" with driver {target.stack.driver.branch.branch}" if target.stack else ""
-    if target.stack is None:
-        message = f"environment {target.name}: no build of {called} that is known computes without NVIDIA GPUs"
+    message = f"environment {target.name}: no build of {called} that is known {_what_none_does(target, judged)}"
     evidence = "\n".join(f"{fit.called}: {fit.against}" for fit in judged)
     where = "" if target.stack else " without CUDA"
     evidence = evidence or f"catalog: frameworks has no {called}{where} for {inputs.facts.os.architecture}"
@@ -108,6 +106,19 @@ def none_fits(target: Target, judged: tuple[Fit, ...]) -> Part:
     return Part((choice,), findings=(finding,))
 
 
+def _what_none_does(target: Target, judged: tuple[Fit, ...]) -> str:
+    if any(_only_python(fit) for fit in judged):
+        return "is for a Python that the node can have"
+    if target.stack is None:
+        return "computes without NVIDIA GPUs"
+    return f"runs on {target.whose} with driver {target.stack.driver.branch.branch}"
+
+
+def _only_python(fit: Fit) -> bool:
+    """Whether a build needs nothing but another Python."""
+    return not (fit.python.version or fit.lacking or fit.driver)
+
+
 def no_python(target: Target, python: Python) -> Problem:
     """An environment of somebody's own packages for which there is no Python."""
     ways = "; or ".join((*_to_a_python(target), f"leave {target.name} out of {VARIABLE}"))
@@ -120,7 +131,7 @@ def _ways_out(target: Target, judged: tuple[Fit, ...]) -> Iterator[str]:
     branches = [fit.driver for fit in judged if fit.driver.isdigit() and not fit.lacking and fit.python.version]
     if branches:
         yield f'set gpustrap_driver_branch to "{min(branches, key=int)}" or newer, if all GPUs take it'
-    if any(not fit.python.version and not fit.lacking and not fit.driver for fit in judged):
+    if any(map(_only_python, judged)):
         yield from _to_a_python(target)
     if any(fit.lacking for fit in judged):
         yield from _for_some(target)
