@@ -9,10 +9,11 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from gpustrap.catalog.loader import load_catalog
+from gpustrap.model.environment import Environment
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import NodeLock
 from gpustrap.model.request import Request
-from gpustrap.model.roles import ROLES
+from gpustrap.model.roles import SITE_ORDER
 from gpustrap.resolve.plan import plan_node
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,6 +47,14 @@ REQUESTS = {
         "docker_users": ["ubuntu"],
         "docker_daemon": {"labels": ["a=b"]},
         "conda_channels": ["conda-forge", "bioconda"],
+        "python_mirror": "https://mirror.example/python",
+        "ca_bundle": "/etc/ssl/certs/site.pem",
+        "environments": [
+            "torch",
+            {"name": "course", "framework": "jax", "python": "3.12", "extras": ["optax"], "users": "students"},
+            {"name": "all", "framework": "pytorch", "engine": "conda", "jupyter": True, "gpus": ["H100 SXM5 80GB"]},
+            {"name": "mine", "framework": "python", "requirements": "mine.txt"},
+        ],
     },
 }
 
@@ -63,11 +72,21 @@ def options(role: str):
     return strip(spec["argument_specs"]["main"]["options"])
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", SITE_ORDER)
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_plan_fits_the_role(role, request_):
     lock = plan_node("n1", FACTS, Request.model_validate(request_), load_catalog()).lock
     assert isinstance(lock, NodeLock), lock
-    result = ArgumentSpecValidator(options(role)).validate(lock.roles[role])
+    result = ArgumentSpecValidator(options(role)).validate((lock.roles | lock.pending)[role])
     assert result.error_messages == []
     assert result.unsupported_parameters == set()
+
+
+def test_an_environment_of_the_lock_is_what_the_role_takes():
+    """The model is what everything else reads a lock's environments with."""
+    taken = options("ml_environments")["ml_environments_environments"]["options"]
+    assert set(taken) == set(Environment.model_fields)
+    for name, field in Environment.model_fields.items():
+        choices = getattr(field.annotation, "__args__", ())
+        assert name in {"framework", "engine", "interpreter"} or "choices" not in taken[name]
+        assert "choices" not in taken[name] or set(taken[name]["choices"]) == set(choices), name
