@@ -112,7 +112,6 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
     Raises:
         BuildError: It cannot be built, in the words of what failed; then nothing of it is left.
     """
-    os.mkdir(path, 0o755)
     try:
         os.mkdir(settings.scratch, 0o755)
         _install(settings, wanted, text, path)
@@ -120,7 +119,8 @@ def build(settings: Settings, wanted: dict[str, Any], text: str, path: str) -> N
         _try(settings, wanted, path)
         complete(path, _marker(wanted))
     except BaseException as error:
-        remove(path)
+        if os.path.isdir(path):
+            remove(path)
         if isinstance(error, OSError):
             raise BuildError(str(error)) from error
         raise
@@ -146,7 +146,8 @@ def _install(settings: Settings, wanted: dict[str, Any], text: str, path: str) -
         _conda(settings, wanted, of_conda, os.path.join(path, "python"))
     python = _interpreter(settings, wanted, path)
     uv = _Uv(settings)
-    # Never conda's own prefix: outside a venv, packages of a user's home directory would win over these.
+    # Never conda's own prefix: outside a venv, packages of a user's home directory would win over these. It lies in the
+    # venv's directory, which so is there already.
     uv.run(["venv", "--no-project", "--allow-existing", "--python", python, "--prompt", wanted["name"], path])
     if of_uv:
         uv.install(wanted, of_uv, path)
