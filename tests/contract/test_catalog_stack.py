@@ -200,6 +200,13 @@ DAMAGE: list[tuple[Callable[[], Catalog], str]] = [
     (lambda: _with("wheels", -1, requirement="torch==2.14.0"), "asks for something else"),
     (lambda: _with("wheels", -1, index="http://x"), "is no https URL"),
     (lambda: _with("wheels", -1, pythons=("3.10", "3.9")), "3 9 stands behind 3 10"),
+    (lambda: _with("wheels", -1, compute={"x86_64": ()}), "no code for any GPU on x86_64"),
+    (lambda: _with("wheels", 0, ptx="9.0"), "code for GPUs, and no CUDA that it is built for"),
+    (lambda: _with("conda_builds", 0, requirement="pytorch=2.12.0"), "pytorch=2.12.0 asks for something else"),
+    (lambda: _with("conda_builds", 0, index="https://x"), "conda's builds have neither index nor constraints"),
+    (lambda: _with("uv", 0, version="0.1.0"), "one version for every architecture"),
+    (lambda: _with("uv", 0, architecture="x86_64"), "is the wheel of something else"),
+    (lambda: _with("uv", 0, architecture="sparc"), "uv: architecture sparc is not in the catalog"),
 ]
 
 
