@@ -84,6 +84,7 @@ WISHES = st.fixed_dictionaries(
         "docker_daemon": st.sampled_from([{"features": 1}, {"features": {"cdi": False}}]),
         "environments": st.sampled_from([[], ["jax"], ["vllm", "torch"], ["tensorflow"]]),
         "nvidia_repository": st.sampled_from(["https://mirror.example/cuda", "é", ""]),
+        "python_index": st.sampled_from(["https://mirror.example/simple", "http://[x", "é", ""]),
         "pcie_width": st.sampled_from([1, 16]),
     },
 )

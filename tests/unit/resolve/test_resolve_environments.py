@@ -91,7 +91,7 @@ def test_variables_of_the_role(node):
     request = {
         "environments_prefix": "/data/envs",
         "python_index": "https://mirror.example/simple",
-        "pytorch_index": "https://mirror.example/whl",
+        "pytorch_index": "https://mirror.example/whl/",
         "python_mirror": "https://mirror.example/python",
         "ca_bundle": "/etc/ssl/site.pem",
         "proxy": {"https": "http://proxy.example:3128"},

@@ -13,7 +13,7 @@ from gpustrap.resolve.confidence import confidence
 from gpustrap.resolve.environments import words
 from gpustrap.resolve.environments.fit import Fit, best, fits
 from gpustrap.resolve.environments.python import Python, python_for
-from gpustrap.resolve.environments.refusals import asked_wrongly, no_python, none_fits
+from gpustrap.resolve.environments.refusals import asked_wrongly, no_addresses, no_python, none_fits
 from gpustrap.resolve.environments.target import ROLE, Target, narrowed
 from gpustrap.resolve.gpu.boards import capability
 from gpustrap.resolve.gpu.stack import Stack
@@ -43,7 +43,7 @@ def plan_environments(inputs: Inputs, stack: Stack | None) -> Part:
     return Part(
         choices=(*choices, _uv_choice(inputs, uv)) if uv else choices,
         variables=_variables(inputs, uv, environments) if uv else None,
-        problems=tuple(problem for part in parts for problem in part.problems),
+        problems=(*no_addresses(inputs), *(problem for part in parts for problem in part.problems)),
         findings=tuple(finding for part in parts for finding in part.findings),
         reasoning=tuple(line for part in parts for line in part.reasoning),
         disk=tuple(size for part in parts for size in part.disk),
@@ -150,7 +150,7 @@ def _item(target: Target, python: Python, chosen: Fit | None) -> Environment:
             *((f"{FILE}{wish.requirements}",) if wish.requirements else ()),
         ),
         constraints=row.constraints if row else (),
-        index=row.index.replace(PYTORCH, inputs.request.pytorch_index or PYTORCH, 1) if row else "",
+        index=row.index.replace(PYTORCH, (inputs.request.pytorch_index or PYTORCH).rstrip("/"), 1) if row else "",
         channels=inputs.request.conda_channels if by_conda else (),
         cuda=target.stack.driver.branch.cuda if target.stack else "",
         compute=tuple(sorted(target.stack.compute_capabilities, key=capability)) if target.stack else (),

@@ -10,12 +10,14 @@ from gpustrap.errors import Problem
 from gpustrap.model.environment import HOROVOD, PYTHON
 from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding
+from gpustrap.model.urls import without_credentials
 from gpustrap.resolve.environments.fit import Fit, best, fits
 from gpustrap.resolve.environments.python import Python
 from gpustrap.resolve.environments.target import VARIABLE, Target
 from gpustrap.resolve.gpu.boards import NodeGpu
-from gpustrap.resolve.parts import Part
+from gpustrap.resolve.parts import Inputs, Part
 
+URL = re.compile(r"(https?|file)://\S+$")
 # Package, as PyPI compares names -> the framework that it is, or is a part of.
 FRAMEWORK_OF = {
     "jax": "jax",
@@ -47,6 +49,17 @@ def asked_wrongly(target: Target) -> Iterator[Problem]:
         message = f"{VARIABLE}: {target.name} has engine conda, and gpustrap_conda is false"
         remedy = f"set gpustrap_conda: true; or engine: uv for {target.name}"
         yield target.inputs.problem("environment-needs-conda", message, remedy, evidence="request")
+
+
+def no_addresses(inputs: Inputs) -> Iterator[Problem]:
+    """Indexes and mirrors that are no URLs."""
+    for variable in ("python_index", "pytorch_index", "python_mirror"):
+        value = getattr(inputs.request, variable) or ""
+        if value and not URL.match(value):
+            shown = without_credentials(value)
+            remedy = f"write it as https://{shown.partition('://')[2] or shown}"
+            message = f"gpustrap_{variable} is {shown!r}: that is no URL"
+            yield inputs.problem("bad-url", message, remedy, usage=True)
 
 
 def _horovod(target: Target) -> Problem:
