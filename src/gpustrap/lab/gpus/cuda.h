@@ -5,6 +5,7 @@
 #include "simulated.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #define API __attribute__((visibility("default")))
 /* The name that a function had before it got a number, where both do the same. */
@@ -70,7 +71,8 @@ char *host_of(CUdeviceptr address, size_t size);
 char *kernel_memory(CUcontext context, CUdeviceptr address, size_t size);
 char *read_memory(struct allocation *where, size_t offset, size_t size);
 void make_real(struct allocation *where, size_t offset, size_t size);
-int is_stuck(const struct allocation *where, size_t offset, size_t size);
+/* The offset in an allocation of a word with a bit that is stuck, in that part of it; -1 where there is none. */
+ssize_t stuck_word(const struct allocation *where, size_t offset, size_t size, uint32_t *mask);
 void release_memory(CUcontext context);
 
 /* How fast things are, derived from the board; a fault makes them slower. */

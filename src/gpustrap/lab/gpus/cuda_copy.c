@@ -74,7 +74,7 @@ static CUresult between(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
     const struct device *one, *two;
     char *memory = host_of(to, size);
     size_t at;
-    int direct;
+    int direct, corrupted;
 
     if (ret != CUDA_SUCCESS || !size)
         return ret;
@@ -88,7 +88,8 @@ static CUresult between(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
     }
     /* Without access enabled the driver goes by the host's memory. */
     direct = peers_possible(one, two) && (context->peers >> one->ordinal | context->peers >> two->ordinal) & 1;
-    for (at = 0; direct && is_corrupted(one, two) && at < size; at += PAGE)
+    corrupted = direct && is_corrupted(one, two);
+    for (at = 0; corrupted && at < size; at += PAGE)
         memory[at] ^= 0x10;
     stream->time += seconds_between(one, two, (double)size, direct);
     return CUDA_SUCCESS;
@@ -151,8 +152,9 @@ static CUresult fill(CUdeviceptr to, const void *value, size_t width, size_t tim
         return ret;
     if (!memory || to % width)
         return CUDA_ERROR_INVALID_VALUE;
-    for (at = 0; at < size; at += width)
-        memcpy(memory + at, value, width);
+    memcpy(memory, value, width);
+    for (at = width; at < size; at *= 2) /* what is there, once more */
+        memcpy(memory + at, memory, size - at < at ? size - at : at);
     stream->time += seconds_of_memory(context->device, (double)size);
     return CUDA_SUCCESS;
 }

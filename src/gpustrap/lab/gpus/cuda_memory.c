@@ -39,9 +39,8 @@ struct allocation *find_for_kernel(CUcontext context, CUdeviceptr address, size_
     return found && found->device != context->device && !(context->peers >> found->device->ordinal & 1) ? NULL : found;
 }
 
-/* MIB,BIT: the bit of the 32-bit word at that many MiB from the beginning of the device's memory, which is always 1.
- * Returns the word's offset in the allocation, or -1 where it is not in that part of it. */
-static ssize_t stuck_word(const struct allocation *where, size_t offset, size_t size, uint32_t *mask)
+/* MIB,BIT: the bit of the 32-bit word at that many MiB from the beginning of the device's memory, which is always 1. */
+ssize_t stuck_word(const struct allocation *where, size_t offset, size_t size, uint32_t *mask)
 {
     CUdeviceptr base = BASE + SPAN * (CUdeviceptr)where->device->ordinal, begin = where->address + offset;
     unsigned long mib;
@@ -52,13 +51,9 @@ static ssize_t stuck_word(const struct allocation *where, size_t offset, size_t 
         sscanf(words, "%lu,%u", &mib, &bit) != 2 || base + MIB(mib) < begin ||
         base + MIB(mib) - begin + sizeof *mask > size)
         return -1;
-    *mask = 1U << bit;
+    if (mask)
+        *mask = 1U << bit;
     return (ssize_t)(base + MIB(mib) - where->address);
-}
-int is_stuck(const struct allocation *where, size_t offset, size_t size)
-{
-    uint32_t mask;
-    return stuck_word(where, offset, size, &mask) >= 0;
 }
 char *read_memory(struct allocation *where, size_t offset, size_t size)
 {

@@ -81,24 +81,25 @@ CUresult fill_pattern(struct allocation *where, size_t offset, uint64_t words, c
     return CUDA_SUCCESS;
 }
 
-/* What was promised and is asked for need not be looked at, unless a bit of it is stuck. */
+/* What was promised and is asked for need not be looked at. */
 static int is_as_promised(const struct allocation *where, size_t number, const struct pattern *is, uint64_t index)
 {
     const struct chunk *chunk = where->chunks ? &where->chunks[number] : NULL;
 
     return chunk && chunk->promised && chunk->pattern.first == is->first + index &&
-           chunk->pattern.seed == is->seed && chunk->pattern.flip == is->flip &&
-           !is_stuck(where, number * CHUNK, CHUNK);
+           chunk->pattern.seed == is->seed && chunk->pattern.flip == is->flip;
 }
 void check_pattern(struct allocation *where, size_t offset, uint64_t words, const struct pattern *is,
                    struct report *report)
 {
     size_t at = offset, end = offset + words * WORD;
+    ssize_t stuck = stuck_word(where, offset, end - offset, NULL);
 
     while (at < end) {
         size_t number = at / CHUNK, next = LEAST((number + 1) * CHUNK, end);
+        int broken = stuck >= (ssize_t)at && stuck < (ssize_t)next;
 
-        if (!is_whole(offset, end - offset, number) || !is_as_promised(where, number, is, (at - offset) / WORD)) {
+        if (broken || !is_whole(offset, end - offset, number) || !is_as_promised(where, number, is, (at - offset) / WORD)) {
             const char *memory = read_memory(where, at, next - at);
             for (; at < next; at += WORD, memory += WORD) {
                 uint32_t got, want = word_of(is, (at - offset) / WORD);
