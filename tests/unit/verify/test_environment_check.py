@@ -171,6 +171,23 @@ def test_nvidia_smi_that_does_not_work(world: World) -> None:
     assert "couldn't communicate" in found["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("words", "problem", "reason", "remedy"),
+    [
+        ("Unable to determine the device handle for GPU0000:01:00.0: GPU is lost.", "", "the GPU fails", "kernel-log"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "", "of two versions", "reboot"),
+        ("", "nvidia-smi stopped after 120 s", "does not answer: a GPU or its driver hangs", "kernel-log"),
+    ],
+    ids=["xid79", "driver-lib-mismatch", "gsp-timeout"],
+)
+def test_why_nvidia_smi_does_not_work(world: World, words: str, problem: str, reason: str, remedy: str) -> None:
+    world.gpus(GPU)
+    world.commands[SMI] = Result(None if problem else 15, words, problem=problem)
+    found = torch_check(world, "")
+    assert reason in found["reason"]
+    assert found["remedy"] == remedy
+
+
 def test_planned_for_gpus_that_are_gone(world: World) -> None:
     world.environment("torch", {"torch": TORCH})
     assert world.check("torch", "pytorch", compute=["8.6"])["reason"] == "it is for GPUs, and the node has none"

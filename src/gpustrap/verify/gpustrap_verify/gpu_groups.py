@@ -10,7 +10,8 @@ from typing import Any
 from gpustrap_node import pci
 from gpustrap_node.host import Host
 
-from .node import Node
+from . import symptoms
+from .node import STOPPED, Node, Result
 from .remedies import Remedy
 
 QUERY = "pci.bus_id,uuid,name,mig.mode.current"
@@ -70,12 +71,22 @@ def find(node: Node, host: Host, addresses: Sequence[str]) -> tuple[Group, ...]:
         raise GroupError(reason, "", Remedy.KERNEL_LOG if gone else Remedy.PLAN_BUILD)
     asked = node.run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader", timeout=120)
     if not asked.ok:
-        raise GroupError("nvidia-smi does not work, so nothing is known about the GPUs", asked.words, Remedy.APPLY)
+        raise _no_answer(asked)
     listed = {gpu.address: gpu for gpu in map(_read, asked.out.splitlines()) if gpu}
     missing = sorted(set(wanted) - set(listed))
     if missing:
         raise GroupError(f"nvidia-smi does not list GPU {', '.join(missing)}", asked.words, Remedy.KERNEL_LOG)
     return _groups(node, [listed[address] for address in sorted(wanted)], whole=len(wanted) == len(on_bus))
+
+
+def _no_answer(asked: Result) -> GroupError:
+    """Why nvidia-smi does not tell the GPUs."""
+    if STOPPED in asked.problem:
+        return GroupError("nvidia-smi does not answer: a GPU or its driver hangs", asked.words, Remedy.KERNEL_LOG)
+    symptom = symptoms.diagnose("", asked.words, "")
+    if symptom is None:
+        return GroupError("nvidia-smi does not work, so nothing is known about the GPUs", asked.words, Remedy.APPLY)
+    return GroupError(f"nvidia-smi does not work: {symptoms.cause(symptom, '')}", asked.words, symptom.remedy)
 
 
 def _is_ours(device: dict[str, Any]) -> bool:
