@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,6 +243,64 @@ def test_one_gpu_has_no_peer(check) -> None:
 # --- cuBLAS ---
 
 
+@pytest.fixture(scope="module")
+def cublas(check, tmp_path_factory):
+    """An environment with one, as NVIDIA's packages lay it out."""
+    prefix = tmp_path_factory.mktemp("env")
+    place = prefix / "lib/python3.12/site-packages/nvidia/cublas/lib"
+    place.mkdir(parents=True)
+    source = Path(__file__).with_name("fake_cublas.c")
+    driver = [f"-L{check.directory}", "-l:libcuda.so.1"]
+    for name in ("libcublas.so.12", "libcublasLt.so.12"):
+        command = ["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", place / name, source, *driver]
+        subprocess.run(command, check=True)
+    return prefix
+
+
+def asked(*prefixes) -> dict[str, Any]:
+    return {**MATMUL, "seeds": [1], "size": 64, "prefixes": [str(one) for one in prefixes]}
+
+
+def test_cublas_multiplies_right_in_every_type_that_the_gpu_has(check, cublas) -> None:
+    found = check(healthy(), "cublas", asked(cublas))
+    assert (found["verdict"], found["reason"]) == ("pass", "")
+    (gpu,) = found["data"]["gpus"].values()
+    assert (gpu["library"], gpu["version"]) == (
+        f"{cublas}/lib/python3.12/site-packages/nvidia/cublas/lib/libcublas.so.12",
+        "12.9.1",
+    )
+    assert [one["kind"] for one in gpu["outcomes"][::2]] == ["fp32", "tf32", "fp16", "bf16"]
+    assert all(one["error"] < 1e-6 for one in gpu["outcomes"])
+    (old,) = check(healthy("1x-gtx1080ti"), "cublas", asked(cublas))["data"]["gpus"].values()
+    assert [one["kind"] for one in old["outcomes"][::2]] == ["fp32", "fp16"]
+
+
+def test_a_wrong_element_of_cublas_is_told_in_our_rows_and_columns(check, cublas) -> None:
+    """It goes by columns, we go by rows."""
+    found = check(healthy(), "cublas", asked(cublas), CUBLAS_WRONG="1")
+    assert found["verdict"] == "fail"
+    assert "multiplies wrong" in found["reason"]
+    assert "tf32 integers, product 0, row 7, column 3: " in found["evidence"]
+
+
+def test_a_cublas_that_does_not_start_is_told_in_its_words(check, cublas, tmp_path) -> None:
+    found = check(healthy(), "cublas", asked(cublas), CUBLAS_FAILS="1")
+    assert found["verdict"] == "fail"
+    assert "cannot use cuBLAS" in found["reason"]
+    assert "status 1: CUBLAS_STATUS_NOT_INITIALIZED" in found["evidence"]
+
+
+def test_the_next_cublas_is_tried_where_one_cannot_be_loaded(check, cublas, tmp_path) -> None:
+    broken = tmp_path / "lib"
+    broken.mkdir()
+    for name in ("libcublas.so.13", "libcublasLt.so.13"):
+        (broken / name).write_text("no library")
+    (gpu,) = check(healthy(), "cublas", asked(tmp_path, cublas))["data"]["gpus"].values()
+    assert gpu["library"].startswith(str(cublas))
+    assert len(gpu["tried"]) == 1
+    assert str(broken) in gpu["tried"][0]
+
+
 def test_without_cublas_the_check_is_left_out_and_says_so(check) -> None:
-    found = check(healthy(), "cublas", {**MATMUL, "prefixes": ["/nowhere"]})
+    found = check(healthy(), "cublas", asked("/nowhere"))
     assert (found["verdict"], found["reason"].split(" is ")[0]) == ("skip", "cuBLAS")
