@@ -137,6 +137,7 @@ def status(form: FormatOption = Format.TABLE) -> None:
         "gpustrap lab standins",
         "gpustrap lab standins --fault key=rotated --repository debian13",
         "gpustrap lab standins --fault vanished=nvidia-open=595.91.07-1 --fault future=3",
+        "gpustrap lab standins --fault wrong-sum=torch --repository pytorch",
         "gpustrap lab standins --heal",
     )
 )
@@ -148,20 +149,26 @@ def standins(
             "--fault",
             metavar="KIND=VALUE",
             help="key=expired, key=rotated, key=sha1, key=sha1-signature, wrong-sum=PACKAGE, "
-            "vanished=PACKAGE[=VERSION] or future=DAYS; may be repeated.",
+            "vanished=PACKAGE[=VERSION] or future=DAYS; of pypi and pytorch index=gone, wrong-sum, vanished; "
+            "may be repeated.",
         ),
     ] = None,
     heal: Annotated[bool, typer.Option("--heal", help="Make the repositories sound again.")] = False,
     repository: Annotated[
         list[str] | None,
-        typer.Option("--repository", metavar="NAME", help="Only this repository, e.g. debian13; may be repeated."),
+        typer.Option(
+            "--repository",
+            metavar="NAME",
+            help="Only this repository, e.g. debian13, or index: pypi, pytorch; may be repeated.",
+        ),
     ] = None,
     lab: LabOption = "lab",
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what is wrong with the lab's stand-ins of NVIDIA's repositories, let something be wrong, or heal them.
+    """Show what is wrong with the lab's stand-ins of repositories and package indexes, let it be, or heal them.
 
-    Nodes see it with their next apt-get update. The faults given take the place of those there were.
+    Nodes see it with their next apt-get update or download. The faults given take the place of those there were; those
+    of an index go with --repository.
     """
     from gpustrap.commands import lab as commands
 

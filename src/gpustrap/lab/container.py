@@ -107,8 +107,9 @@ def mirror_arguments(lab: str, address: str, directory: str, image: str) -> tupl
         f"--volume={directory}:/srv:ro",
         image,
         "python3",
-        "-m",
-        "http.server",
-        "--directory=/srv",
+        "-c",
+        file_text("mirror.py"),
+        "/srv",
+        "",
         "80",
     )

@@ -1,7 +1,8 @@
-"""Stand-ins for what a lab may not reach: docker's and NVIDIA's repositories, Miniforge's installer and a channel.
+"""Stand-ins for what a lab may not reach: docker's and NVIDIA's repositories, conda's and Python's packages.
 
 Everything here is simulated and says so. What can be real is: the docker that is packaged runs containers, the
-signatures are apt's, and environments are solved and linked by rattler.
+signatures are apt's, environments are solved and linked by rattler, and uv is uv. Frameworks calculate, in Python, on
+simulated GPUs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from gpustrap.lab import state
-from gpustrap.lab.standins import conda, docker, faults, nvidia
+from gpustrap.lab.standins import conda, docker, faults, frameworks, frameworks_faults, nvidia
 from gpustrap.lab.standins.parts import VENDOR, refusal
 from gpustrap.model.progress import Progress, Step, silent
 
 Builder = Callable[[Path, Progress], None]
-PIECES: dict[str, Builder] = {"docker": docker.build, "conda": conda.build, "nvidia": nvidia.build}
+PIECES: dict[str, Builder] = {
+    "docker": docker.build,
+    "conda": conda.build,
+    "nvidia": nvidia.build,
+    "pypi": frameworks.build_pypi,
+    "pytorch": frameworks.build_pytorch,
+}
+INDEXES = ("pypi", "pytorch")
+SPOILED = ("nvidia", *INDEXES)  # what faults can be put into
 SHARED = ("parts.py", "apt_repository.py", "deb.py")
 
 
@@ -32,7 +41,7 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     They are made once per machine (about half a minute) and linked from a cache afterwards.
 
     Args:
-        directory: Where ``docker/``, ``conda/`` and ``nvidia/`` are put.
+        directory: Where ``docker/``, ``conda/``, ``nvidia/``, ``pypi/`` and ``pytorch/`` are put.
         base_url: The URL at which nodes see `directory`.
         progress: Told what is being done.
 
@@ -47,8 +56,8 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
     def put(name: str) -> None:
         made = _cached(name, progress)
         _put(made, directory / name, ".*")  # what is hidden is not served
-        if name == "nvidia":
-            _put(made, sound(directory))
+        if name in SPOILED:
+            _put(made, sound(directory, name))
             _list(directory).unlink(missing_ok=True)
 
     with state.lock("standins"), _readable(), ThreadPoolExecutor() as pool:
@@ -58,45 +67,52 @@ def build(directory: Path, *, base_url: str, progress: Progress = silent) -> dic
         **docker.variables(directory / "docker", f"{url}/docker"),
         **conda.variables(directory / "conda", f"{url}/conda"),
         **nvidia.variables(directory / "nvidia", f"{url}/nvidia"),
+        **frameworks.variables(url),
         "gpustrap_simulated": True,
     }
 
 
-def sound(directory: Path) -> Path:
-    """Where NVIDIA's repositories are kept as they were made, with their keys: what faults are made from."""
-    return directory.with_name(f"{directory.name}-sound") / "nvidia"
+def sound(directory: Path, name: str = "nvidia") -> Path:
+    """Where a piece is kept as it was made, with its keys: what faults are made from."""
+    return directory.with_name(f"{directory.name}-sound") / name
 
 
 def spoil(directory: Path, names: Sequence[str], texts: Sequence[str]) -> None:
-    """Let NVIDIA's repositories have faults, see `gpustrap.lab.standins.faults`; without any, heal them.
+    """Let NVIDIA's repositories or the package indexes have faults; without any, heal them.
 
     Args:
-        directory: What `build` was given; its nodes see the change with their next ``apt-get update``.
-        names: Of repositories; all, where there is none.
-        texts: The faults, ``KIND=VALUE``. Those that a repository had before are gone.
+        directory: What `build` was given; its nodes see the change with their next request.
+        names: Of repositories and indexes. Where there is none, all are healed, or NVIDIA's all have the faults.
+        texts: The faults, ``KIND=VALUE``; see `gpustrap.lab.standins.faults` and `frameworks_faults`. Those that a
+            repository had before are gone.
 
     Raises:
         GpustrapError: There is no such repository, fault or package.
     """
     known = faulty(directory)
-    repositories, wrong = faults.chosen(names), faults.parse(texts)
+    indexes = [name for name in names if name in INDEXES] if names or texts else list(INDEXES)
+    others = [name for name in names if name not in INDEXES]
     with _readable():
-        faults.apply(sound(directory), directory / "nvidia", repositories, wrong)
-    now = known | {one.name: list(texts) for one in repositories}
-    state.write(_list(directory), json.dumps(now, indent=1) + "\n")
+        for name in indexes:
+            frameworks_faults.apply(sound(directory, name), directory / name, texts)
+        if others or not names:
+            repositories, wrong = faults.chosen(others), faults.parse(texts)
+            faults.apply(sound(directory), directory / "nvidia", repositories, wrong)
+            indexes += [one.name for one in repositories]
+    state.write(_list(directory), json.dumps(known | {name: list(texts) for name in indexes}, indent=1) + "\n")
 
 
 def faulty(directory: Path) -> dict[str, list[str]]:
-    """Name of each repository -> its faults.
+    """Name of each repository and index -> its faults.
 
     Raises:
         GpustrapError: No stand-ins are served from there.
     """
     if not sound(directory).is_dir():
-        message = "the lab serves no stand-ins of NVIDIA's repositories"
+        message = "the lab serves no stand-ins"
         raise refusal(message, remedy="gpustrap lab up --standins --site DIR", code="standins-not-served")
     listed = json.loads(_list(directory).read_text(encoding="utf-8")) if _list(directory).exists() else {}
-    return {one.name: listed.get(one.name, []) for one in faults.chosen(())}
+    return {name: listed.get(name, []) for name in (*(one.name for one in faults.chosen(())), *INDEXES)}
 
 
 def _list(directory: Path) -> Path:
@@ -140,7 +156,9 @@ def _cached(name: str, progress: Progress) -> Path:
 def _recipe(name: str) -> str:
     """A digest of everything of ours that a piece is made from."""
     here = Path(__file__).parent
-    own = [*here.glob(f"{name}*.py"), *VENDOR.glob(f"{name}*.yml"), *(here / "files").rglob("*")]
+    start = "frameworks" if name in INDEXES else name
+    own = [*here.glob(f"{start}*.py"), *VENDOR.glob(f"{start}*.yml")]
+    own += (here / "simulated").rglob("*.py") if name in INDEXES else (here / "files").rglob("*")
     sources = [path for path in (*(here / shared for shared in SHARED), *own) if path.is_file()]
     digest = hashlib.sha256()
     for path in sorted(sources):
