@@ -18,7 +18,6 @@ from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
 from gpustrap.model.node import Endpoint, Node, Secrets
 from gpustrap.model.request import Request
-from gpustrap.model.roles import PENDING_ROLES, ROLES
 from gpustrap.model.site import Site
 from gpustrap.report.plan_text import render
 from gpustrap.resolve.plan import COMPONENTS
@@ -220,12 +219,14 @@ def test_a_controller_too_old_is_warned_of(world: World, monkeypatch: pytest.Mon
 
 def test_what_no_role_installs_is_pending_and_its_choices_say_so(world: World) -> None:
     gpu = {"address": "0000:01:00.0", "vendor": "10de", "device": "2204", "pci_class": "0300"}
-    world.answers["n1"] = world.facts(pci=[gpu], secure_boot={"enabled": False, "source": "efivar"})
+    system = {"id": "rocky", "version_id": "9", "codename": "", "architecture": "x86_64"}
+    change = {"os": system, "package_manager": {"kind": "dnf"}, "pci": [gpu], "kernel": {"running": "5.14.0-611.el9"}}
+    world.answers["n1"] = world.facts(**change, secure_boot={"enabled": False, "source": "efivar"})
     entry = world.plan("n1").nodes["n1"]
     pending = {choice.item: choice.pending for choice in entry.choices}
-    assert (pending["environment-torch"], pending["driver"], pending["os"]) == (True, False, False)
-    assert set(entry.roles) == set(ROLES) - {"nvidia_fabric_manager"}
-    assert set(entry.pending) == set(PENDING_ROLES)
+    assert (pending["environment-torch"], pending["driver"], pending["os"]) == (True, True, False)
+    assert entry.roles == {}
+    assert {"nvidia_driver", "ml_environments"} <= set(entry.pending)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ ROLES: tuple[str, ...] = (
     "docker",
     "nvidia_container_toolkit",
     "conda",
+    "ml_environments",
 )
 
 # Planned and locked, so that their variables are reserved; no role of this gpustrap installs them yet.
-PENDING_ROLES: tuple[str, ...] = ("ml_environments",)
+PENDING_ROLES: tuple[str, ...] = ()
 
 # What feeds something stands before it.
 SITE_ORDER: tuple[str, ...] = (
