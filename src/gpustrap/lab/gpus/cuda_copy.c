@@ -44,7 +44,10 @@ static CUresult to_host(void *to, CUdeviceptr from, size_t size, CUstream stream
     stream->time += seconds_of_pcie(find(from, size)->device, (double)size);
     return CUDA_SUCCESS;
 }
-API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) { return to_device(to, from, size, NULL, 1); }
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
+{
+    return to_device(to, from, size, NULL, 1);
+}
 API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) { return to_host(to, from, size, NULL, 1); }
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream)
 {
@@ -158,14 +161,15 @@ static CUresult fill(CUdeviceptr to, const void *value, size_t width, size_t tim
     stream->time += seconds_of_memory(context->device, (double)size);
     return CUDA_SUCCESS;
 }
-API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t times) { return fill(to, &value, 1, times, NULL); }
-API CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t times) { return fill(to, &value, 2, times, NULL); }
-API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t times) { return fill(to, &value, 4, times, NULL); }
-API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t times, CUstream stream)
-{
-    return fill(to, &value, 1, times, stream);
-}
-API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t times, CUstream stream)
-{
-    return fill(to, &value, 4, times, stream);
-}
+#define SET(bits, type) \
+    API CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t times) \
+    { \
+        return fill(to, &value, sizeof value, times, NULL); \
+    } \
+    API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t times, CUstream stream) \
+    { \
+        return fill(to, &value, sizeof value, times, stream); \
+    }
+SET(8, unsigned char)
+SET(16, unsigned short)
+SET(32, unsigned int)

@@ -141,7 +141,10 @@ API CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute
 
 /* --- how long things take, if the board were there --- */
 
-static double speed(const struct device *device) { return (double)lookup_number(device->index, "cuda_speed", 100) / 100; }
+static double speed(const struct device *device)
+{
+    return (double)lookup_number(device->index, "cuda_speed", 100) / 100;
+}
 
 /* FP32 units of a multiprocessor, by compute capability: CUDA programming guide, arithmetic instructions. */
 static double units(const struct device *device)

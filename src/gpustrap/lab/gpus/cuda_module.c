@@ -196,7 +196,11 @@ API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const ch
 /* --- launches --- */
 
 /* Exceptions of a kernel show after the launch, whatever else cannot be done shows at once. */
-static int is_exception(CUresult code) { return code == 700 || code == 702 || (code >= 710 && code <= 720) || code == 214; }
+static int is_exception(CUresult code)
+{
+    return code == CUDA_ERROR_ECC_UNCORRECTABLE || code == CUDA_ERROR_ILLEGAL_ADDRESS ||
+           code == CUDA_ERROR_LAUNCH_TIMEOUT || (code >= CUDA_ERROR_ASSERT && code <= CUDA_ERROR_LAUNCH_FAILED);
+}
 
 static CUresult run(CUcontext context, struct launch *launch, const struct kernel *kernel)
 {

@@ -24,7 +24,8 @@ static uint32_t word_of(const struct pattern *is, uint64_t index)
     x = (x ^ x >> 13) * 0xC2B2AE35U;
     return (x ^ x >> 16) ^ is->flip;
 }
-__attribute__((optimize("O3"))) static void write_words(char *to, size_t words, const struct pattern *is, uint64_t index)
+__attribute__((optimize("O3")))
+static void write_words(char *to, size_t words, const struct pattern *is, uint64_t index)
 {
     size_t at;
 
@@ -98,8 +99,9 @@ void check_pattern(struct allocation *where, size_t offset, uint64_t words, cons
     while (at < end) {
         size_t number = at / CHUNK, next = LEAST((number + 1) * CHUNK, end);
         int broken = stuck >= (ssize_t)at && stuck < (ssize_t)next;
+        int whole = !broken && is_whole(offset, end - offset, number);
 
-        if (broken || !is_whole(offset, end - offset, number) || !is_as_promised(where, number, is, (at - offset) / WORD)) {
+        if (!whole || !is_as_promised(where, number, is, (at - offset) / WORD)) {
             const char *memory = read_memory(where, at, next - at);
             for (; at < next; at += WORD, memory += WORD) {
                 uint32_t got, want = word_of(is, (at - offset) / WORD);

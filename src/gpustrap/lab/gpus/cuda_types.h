@@ -1,7 +1,7 @@
 /* What CUDA's driver API is made of, as NVIDIA's documentation of it says: types, result codes, device attributes.
  *
- * A test builds the library with NVIDIA's own cuda.h in place of these (LAB_CUDA_HEADER), so that a name, a signature or
- * a number that differs does not compile. */
+ * A test compiles the library with NVIDIA's own cuda.h in place of these (LAB_CUDA_HEADER), so that a name, a signature
+ * or a number that differs is an error. */
 #ifndef LAB_CUDA_TYPES_H
 #define LAB_CUDA_TYPES_H
 #include <stddef.h>
