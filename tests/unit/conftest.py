@@ -17,6 +17,12 @@ PAGES = ("findings.md", "plan.md")
 T = TypeVar("T")
 
 
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of an environment looks packages up: no test does, unless its index is its own."""
+    monkeypatch.setenv("UV_OFFLINE", "1")
+
+
 class Author:
     """Tells the author of a case what is wrong with it, in words of the case and not of Python."""
 

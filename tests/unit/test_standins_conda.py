@@ -11,7 +11,7 @@ import pytest
 
 from gpustrap.lab.standins import conda
 
-pytest.importorskip("rattler", reason="py-rattler does the work of the stand-in; pip install '.[lab]'")
+pytest.importorskip("rattler", reason="py-rattler does the work of the stand-in; pip install .")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from gpustrap import __version__
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.catalog.schema import Catalog
+from gpustrap.commands.closures import Closures
 from gpustrap.commands.controller import controller_problem
 from gpustrap.commands.inspect import ASKING, packages_of_plan, read_facts
+from gpustrap.environments.lock import Compiler, compile_closure
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.facts import Facts
@@ -35,7 +37,7 @@ class Planned:
         problems: Refusals, and nodes that could not be asked. Their old entries stay.
         lock: The new lock; not written with ``check``. None where the plan is about no site.
         written: The lock was written: it is not what it was.
-        note: What a person should know of where the plan came from; empty where that is plain.
+        note: What a person should know besides: where the plan came from, or files that nothing uses any more.
     """
 
     plans: Mapping[str, NodePlan]
@@ -67,8 +69,9 @@ def plan(
     secrets: Secrets,
     forks: int = 20,
     progress: Progress = silent,
+    compiler: Compiler = compile_closure,
 ) -> Planned:
-    """Plan nodes and write the lock.
+    """Plan nodes and write the lock, and the lock files of environments.
 
     Args:
         site: The site.
@@ -80,6 +83,7 @@ def plan(
         secrets: Passwords of this run.
         forks: Nodes asked at a time.
         progress: Told how it goes.
+        compiler: What finds the packages of environments that have no lock file yet.
 
     Raises:
         GpustrapError: Broken inventory or lock; a node's own troubles are in the result.
@@ -97,20 +101,24 @@ def plan(
         asking=ASKING,
     )
     before = old.nodes if old else {}
-    plans, problems = _decide(nodes, answers, before, catalog, upgrade)
+    closures = Closures(site, before, catalog, compiler, "environments" in upgrade, progress)
+    locking = closures if write or check else None
+    plans, problems = _decide(nodes, answers, before, catalog, upgrade, locking)
     planned = {name: plan.lock for name, plan in plans.items() if plan.lock}
     whole_site = not patterns and not limit
     here = {node.name for node in nodes}
     stay = {name: entry for name, entry in before.items() if name in here or not whole_site}
-    entries = stay | {name: _settled(before.get(name), entry) for name, entry in planned.items()}
+    entries = closures.shared(stay) | {name: _settled(before.get(name), entry) for name, entry in planned.items()}
     lock = Lock(tool=f"gpustrap {__version__}", catalog=catalog.digest, nodes=entries)
-    changes = diff_locks(old, lock)
+    changes = (*diff_locks(old, lock), *closures.changes())
     written = write and not check and lock != old and bool(entries or old)
+    if write and not check:
+        closures.write()
     if check and entries != before:
         problems.append(_stale(site))
     elif written:
         write_lock(site, lock)
-    return Planned(plans, changes, tuple(problems), lock, written)
+    return Planned(plans, changes, tuple(problems), lock, written, note=_unused(closures.unused(entries)))
 
 
 def decide(
@@ -177,6 +185,7 @@ def _decide(
     before: Mapping[str, NodeLock],
     catalog: Catalog,
     upgrade: Collection[str],
+    closures: Closures | None,
 ) -> tuple[dict[str, NodePlan], list[Problem]]:
     plans: dict[str, NodePlan] = {}
     problems: list[Problem] = []
@@ -187,6 +196,7 @@ def _decide(
             continue
         keep = before.get(node.name)
         decided = decide(node.name, facts, node.request, catalog, keep=keep, upgrade=upgrade)
+        decided = closures.lock(node, facts, decided) if closures else decided
         plans[node.name] = replace(decided, findings=(*node.findings, *decided.findings))
         problems += decided.problems
     return plans, problems
@@ -195,6 +205,10 @@ def _decide(
 def _settled(old: NodeLock | None, new: NodeLock) -> NodeLock:
     """The old entry where nothing but the wording of a reason changed: news in the archive must not change the lock."""
     return old if old and old.model_copy(update={"choices": new.choices}) == new else new
+
+
+def _unused(files: Sequence[str]) -> str:
+    return f"No node uses these any more: git rm {' '.join(files)}" if files else ""
 
 
 def _stale(site: Site) -> Problem:

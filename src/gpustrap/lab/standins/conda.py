@@ -69,7 +69,7 @@ def _rattler() -> list[tuple[str, Path]]:
         found = distribution("py-rattler").files or []
     except PackageNotFoundError:
         raise refusal(
-            "py-rattler is not installed", remedy="in the checkout of gpustrap: pip install '.[lab]'"
+            "py-rattler is not installed", remedy="in the checkout of gpustrap: pip install ."
         ) from None
     kept = [file for file in found if str(file).startswith(MODULES) and file.suffix in {".py", ".so"}]
     return [(str(file), Path(str(file.locate()))) for file in kept]
