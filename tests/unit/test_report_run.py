@@ -211,7 +211,15 @@ def test_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0, "0.0 s"), (9.94, "9.9 s"), (12.2, "12 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")]
+    ("seconds", "words"),
+    [
+        (0, "0.0 s"),
+        (9.94, "9.9 s"),
+        (12.2, "12 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (28912, "8 h 02 min"),
+    ],
 )
 def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words

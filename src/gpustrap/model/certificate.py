@@ -65,6 +65,12 @@ class Certificate(Frozen):
     stack: tuple[Choice, ...] = Field(description="what its lock gives it, and why")
     checks: tuple[Check, ...]
 
+    def called(self, subject: str) -> str:
+        """The subject of a measure, for people: a GPU by where it is, anything else by its own name."""
+        gpus = self.hardware.gpus if self.hardware else ()
+        found = next((gpu.address for gpu in gpus if subject and subject in {gpu.uuid, gpu.address}), "")
+        return f"GPU {found.removeprefix('0000:')}" if found else subject or "node"
+
 
 class Change(Frozen):
     """A difference between two certificates of one node.

@@ -1,11 +1,20 @@
-"""The report as one HTML file: no script, nothing fetched from anywhere."""
+"""Reports as one HTML file: no script, nothing fetched from anywhere."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gpustrap.report.certificate_view import FleetView
 from gpustrap.report.escape import visible
 from gpustrap.report.view import VERDICT_TONES, RunView, counted, duration
+
+
+def _finalize(value: Any) -> Any:  # noqa: ANN401 - whatever a template shows
+    """Text is made visible; what a macro of ours made is markup already, and what it shows was made visible there."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpustrap.report"),
@@ -13,12 +22,17 @@ _ENVIRONMENT = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    finalize=lambda value: visible(value) if isinstance(value, str) else value,
+    finalize=_finalize,
 )
 _ENVIRONMENT.filters.update(duration=duration, counted=counted)
 _ENVIRONMENT.globals["tones"] = VERDICT_TONES
 
 
 def render(view: RunView) -> str:
-    """The page."""
+    """The page of a run."""
     return _ENVIRONMENT.get_template("report.html.j2").render(view=view)
+
+
+def render_certificates(view: FleetView) -> str:
+    """The page of a verification."""
+    return _ENVIRONMENT.get_template("certificate.html.j2").render(view=view)

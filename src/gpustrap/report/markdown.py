@@ -1,4 +1,4 @@
-"""The report as Markdown, for an issue, a merge request or a wiki."""
+"""Reports as Markdown, for an issue, a merge request or a wiki."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpustrap.report import escape
+from gpustrap.report.certificate_view import FleetView
 from gpustrap.report.view import RunView, counted, duration
 
 
@@ -38,5 +39,10 @@ _ENVIRONMENT.filters.update(
 
 
 def render(view: RunView) -> str:
-    """The document."""
+    """The document of a run."""
     return _ENVIRONMENT.get_template("report.md.j2").render(view=view)
+
+
+def render_certificates(view: FleetView) -> str:
+    """The document of a verification."""
+    return _ENVIRONMENT.get_template("certificate.md.j2").render(view=view)

@@ -138,7 +138,7 @@ def view_run(summary: RunSummary, lock: Lock | None) -> RunView:
         summary=summary,
         headline=_headline(nodes),
         tone=_worst([n.tone for n in nodes] + [n.verdict_tone for n in nodes if n.verdict]),
-        started=_moment(summary.started),
+        started=moment(summary.started),
         nodes=nodes,
         steps=tuple(step for node in nodes for step in _steps(node)),
         tool=lock.tool if lock else "",
@@ -200,7 +200,8 @@ def _steps(node: NodeView) -> list[NextStep]:
     return steps
 
 
-def _moment(iso: str) -> str:
+def moment(iso: str) -> str:
+    """A time for people; what is no time as it is."""
     try:
         return datetime.fromisoformat(iso).strftime("%-d %B %Y, %H:%M UTC")
     except ValueError:
@@ -208,11 +209,14 @@ def _moment(iso: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words: ``0.4 s``, ``12 s``, ``3 min 05 s``."""
+    """Seconds in words: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``8 h 02 min``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 3600:
+        return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def counted(number: int, word: str, words: str = "") -> str:

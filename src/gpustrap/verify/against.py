@@ -64,7 +64,7 @@ def _measures(before: Certificate, after: Certificate) -> Iterator[Change]:
         yield Change(
             node=after.node,
             what="measure",
-            subject=" ".join(filter(None, (was.name, was.subject, was.peer and f"to {was.peer}"))),
+            subject=f"{was.name} of {' to '.join(before.called(end) for end in (was.subject, was.peer) if end)}",
             before=f"{was.value:.4g} {was.unit}".strip(),
             after=f"{now.value:.4g} {now.unit}".strip() if now else "not measured",
             worse=now is None or (now.value < was.value) == (was.better == "more"),

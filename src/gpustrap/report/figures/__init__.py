@@ -1,0 +1,1 @@
+"""Figures of a certificate: what is where, in numbers that a template only has to write down."""
