@@ -161,6 +161,7 @@ def _state(device: Device, key: str) -> str:
             values = dict(line.rstrip("\n").split("=", 1) for line in file if "=" in line)
     except OSError:
         return ""
-    wanted = device.bus_id.lower()
-    index = next((k.partition(".")[0] for k, v in values.items() if k.endswith(".bus_id") and v.lower() == wanted), "")
+    addresses = {k.partition(".")[0]: v.lower() for k, v in values.items() if k.endswith(".bus_id")}
+    # NVML's domain has eight digits, CUDA's four.
+    index = next((k for k, v in addresses.items() if v.endswith(device.bus_id.lower())), "")
     return values.get(f"{index}.{key}", "")
