@@ -13,6 +13,7 @@ from rich.console import Console
 from gpustrap.catalog.loader import load_catalog
 from gpustrap.commands import plan as command
 from gpustrap.commands.freshness import check_freshness
+from gpustrap.environments.closure import Compiled
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.facts import Facts
@@ -52,6 +53,7 @@ class World:
         return {node.name: self.answers[node.name] for node in nodes}
 
     def plan(self, *patterns: str, **options: Any) -> command.Planned:
+        options.setdefault("compiler", lambda _closure, _preferred: Compiled("torch==2.0\n"))
         return command.plan(self.site, patterns=list(patterns), secrets=Secrets(), **options)
 
     @property
