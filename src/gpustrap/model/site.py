@@ -42,6 +42,11 @@ class Site:
         """One directory per apply: events.jsonl, summary.json, report.md, report.html."""
         return self.state / "runs"
 
+    @property
+    def certificates(self) -> Path:
+        """What the last verification found: the fleet's summary, and under nodes/ the last certificate of each node."""
+        return self.state / "certificates"
+
     def node(self, name: str) -> Path:
         """What is kept about one node: access.json, facts.json."""
         return self.state / "nodes" / name

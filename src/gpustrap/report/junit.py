@@ -40,8 +40,9 @@ def _suite(node: Certificate) -> ET.Element:
         },
     )
     properties = ET.SubElement(suite, "properties")
-    for name in ("level", "run", "tool", "catalog", "simulated", "verdict"):
-        ET.SubElement(properties, "property", {"name": name, "value": _text(str(getattr(node, name)).lower())})
+    told = {name: str(getattr(node, name)) for name in ("verdict", "level", "run", "tool", "catalog")}
+    for name, value in (*told.items(), ("simulated", str(node.simulated).lower())):
+        ET.SubElement(properties, "property", {"name": name, "value": _text(value)})
     suite.extend(_case(node.node, check) for check in node.checks)
     return suite
 
@@ -66,10 +67,11 @@ def _case(node: str, check: Check) -> ET.Element:
 
 def _unverified(problem: Problem, fleet: Fleet) -> ET.Element:
     """A node that could not be checked: an error, so that a pipeline does not take it for passed."""
+    name = _text(problem.subject.removeprefix("node "))
     suite = ET.Element(
         "testsuite",
         {
-            "name": _text(problem.subject),
+            "name": name,
             "timestamp": _text(fleet.started.partition("+")[0]),
             "time": "0.000",
             "tests": "1",
@@ -78,7 +80,7 @@ def _unverified(problem: Problem, fleet: Fleet) -> ET.Element:
             "skipped": "0",
         },
     )
-    case = ET.SubElement(suite, "testcase", {"classname": _text(problem.subject), "name": "The node can be checked"})
+    case = ET.SubElement(suite, "testcase", {"classname": name, "name": "The node can be checked"})
     words = "\n".join(filter(None, (problem.message, problem.evidence, problem.remedy and f"Next: {problem.remedy}")))
     ET.SubElement(case, "error", {"type": problem.code, "message": _text(problem.message)}).text = _text(words)
     return suite

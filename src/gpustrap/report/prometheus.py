@@ -38,8 +38,11 @@ def render(fleet: Fleet) -> str:
 
 
 def _family(name: str, words: str, samples: Iterable[Sample]) -> str:
-    lines = dict.fromkeys(f"{name}{{{_labels(labels)}}} {value:.10g}" for labels, value in samples)
-    return "\n".join((f"# HELP {name} {words}", f"# TYPE {name} gauge", *lines, "")) if lines else ""
+    values: dict[str, float] = {}
+    for labels, value in samples:  # one that is there twice would make the whole file unreadable
+        values.setdefault(_labels(labels), value)
+    lines = (f"{name}{{{labels}}} {value:.10g}" for labels, value in values.items())
+    return "\n".join((f"# HELP {name} {words}", f"# TYPE {name} gauge", *lines, "")) if values else ""
 
 
 def _labels(labels: Labels) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from gpustrap.model.certificate import Fleet
 from gpustrap.model.check import Check, NodeChecks, Verdict
 from gpustrap.report.escape import one_line, visible
 from gpustrap.report.layout import Columns, Hanging
@@ -29,6 +30,19 @@ def render(nodes: Iterable[NodeChecks]) -> RenderableType:
     for node in nodes:
         parts += [_heading(node), _table(node), *_problems(node), Text()]
     return Group(*parts)
+
+
+def render_changes(fleet: Fleet) -> RenderableType:
+    """What differs from earlier certificates: what got worse first."""
+    if not fleet.changes:
+        return Text(f"Nothing differs from {one_line(fleet.against)}", style="green")
+    rows: list[list[str | Text]] = []
+    for change in sorted(fleet.changes, key=lambda change: not change.worse):
+        word = mark("bad", "worse") if change.worse else mark("idle", "other")
+        told = [one_line(text) for text in (change.node, change.subject, change.before, change.after)]
+        rows.append([word, *told])
+    head = Text(f"Against {one_line(fleet.against)}", style="bold")
+    return Group(head, Columns(("What", "Node", "Where", "Before", "Now"), rows, named=False))
 
 
 def _heading(node: NodeChecks) -> Hanging:
