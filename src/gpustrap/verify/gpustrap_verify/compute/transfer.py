@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import addressof, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .cuda import Context, CudaError
+from .cuda import Context
 from .kernels import Kernels, pattern
 
 SEED = 0x5EED
 SAMPLED = 4096  # words that the host looks at itself
-ENABLED = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,7 @@ def pair(source: Context, target: Context, kernels: tuple[Kernels, Kernels], siz
         seconds: How long to repeat it.
     """
     direct = source.cuda.can_access(source.device, target.device)
-    if direct:
-        _enable(source, target)
-        _enable(target, source)
-    target.enter()
-    with target.memory(size) as (there,):
+    with _access(source, target, direct=direct), target.memory(size) as (there,):
         target.set_bytes(there, 0, size)
         target.wait()
         source.enter()
@@ -151,10 +147,14 @@ def pair(source: Context, target: Context, kernels: tuple[Kernels, Kernels], siz
     return Pair(source.device.uuid, target.device.uuid, direct, rate, wrong)
 
 
-def _enable(one: Context, other: Context) -> None:
-    one.enter()
-    try:
-        one.cuda.call("cuCtxEnablePeerAccess", other.handle, c_uint(0))
-    except CudaError as error:
-        if error.code != ENABLED:
-            raise
+@contextlib.contextmanager
+def _access(source: Context, target: Context, *, direct: bool) -> Iterator[None]:
+    """The source's kernels and copies may use the target's memory; given back, as a GPU takes eight such at most."""
+    if direct:
+        source.enter()
+        source.cuda.call("cuCtxEnablePeerAccess", target.handle, c_uint(0))
+    target.enter()
+    yield
+    if direct:
+        source.enter()
+        source.cuda.call("cuCtxDisablePeerAccess", target.handle)
