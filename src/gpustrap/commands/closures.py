@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from gpustrap.model.plan import Finding, NodePlan
 from gpustrap.model.progress import Progress, Step
 from gpustrap.model.request import DEFAULT_ENVIRONMENTS
 from gpustrap.model.site import Site
+from gpustrap.resolve.environments.left_out import ITEMS, items, leave_out
 from gpustrap.site.files import write_atomically
 
-LIST = f"{ROLE}_environments"
 NAMES = 4
 
 
@@ -61,25 +61,30 @@ class Closures:
         """
         if plan.lock is None or ROLE not in plan.lock.roles:
             return plan
-        variables, default = plan.lock.roles[ROLE], node.request.environments == DEFAULT_ENVIRONMENTS
-        items, problems, findings = [], list(plan.problems), list(plan.findings)
-        for item in variables[LIST]:
+        default = node.request.environments == DEFAULT_ENVIRONMENTS
+        made: list[dict[str, Any]] = []
+        problems: list[Problem] = []
+        findings: list[Finding] = []
+        without: dict[str, Finding] = {}
+        for item in items(plan.lock):
             wanted = Environment.model_validate(item)
+            old = self._as_it_was(node.name, wanted.name) if default else None
+            made.append(item)
             try:
                 locked = self._locked(node.name, wanted, facts, plan.lock)
             except ClosureError as error:
                 if not default:
                     problems.append(_problem(node.name, wanted, error))
-                    continue
-                old = self._as_it_was(node.name, wanted.name)
-                items += [old] if old else []
-                findings.append(_left_out(wanted, error, stays=bool(old)))
+                elif old:
+                    made[-1] = old
+                    findings.append(_warning(wanted, error, "it stays as it was"))
+                else:
+                    without[wanted.name] = _warning(wanted, error, "it is left out: nobody asked for it by name")
                 continue
-            items.append({**item, "lock": locked.file, "digest": locked.digest})
+            made[-1] = {**item, "lock": locked.file, "digest": locked.digest}
             findings += locked.findings
-        if problems:
-            return replace(plan, lock=None, problems=tuple(problems), findings=tuple(findings))
-        return replace(plan, lock=_with(plan.lock, items), findings=tuple(findings))
+        changed = replace(plan, lock=_with(plan.lock, made), findings=(*plan.findings, *findings))
+        return replace(changed, lock=None, problems=tuple(problems)) if problems else leave_out(changed, without)
 
     def shared(self, entries: Mapping[str, NodeLock]) -> dict[str, NodeLock]:
         """Other nodes of the lock, whose files were made anew: all nodes of a kind have the same packages."""
@@ -95,7 +100,7 @@ class Closures:
 
     def unused(self, entries: Mapping[str, NodeLock]) -> tuple[str, ...]:
         """Lock files of the site that no node has any more. They are never removed for somebody."""
-        used = {item.get("lock") for entry in entries.values() for item in _items(entry)} | self.made.keys()
+        used = {item.get("lock") for entry in entries.values() for item in items(entry)} | self.made.keys()
         there = sorted(f"{DIRECTORY}/{path.name}" for path in (self.site.root / DIRECTORY).glob("*.txt"))
         return tuple(file for file in there if file not in used and _is_ours(self._read(file)))
 
@@ -147,8 +152,8 @@ class Closures:
 
     def _known(self, file: str) -> set[str]:
         """Digests that the lock has of a file."""
-        items = (item for entry in self.before.values() for item in _items(entry))
-        return {str(item["digest"]) for item in items if item.get("lock") == file}
+        locked = (item for entry in self.before.values() for item in items(entry))
+        return {str(item["digest"]) for item in locked if item.get("lock") == file}
 
     def _compiled(self, closure: Closure, node: str) -> _Locked | ClosureError:
         if closure.sources in self._silent:
@@ -178,7 +183,7 @@ class Closures:
     def _as_it_was(self, node: str, environment: str) -> dict[str, Any] | None:
         """An environment in the lock until now, where its file is there."""
         entry = self.before.get(node)
-        old = next((i for i in _items(entry) if i["name"] == environment), None) if entry else None
+        old = next((i for i in items(entry) if i["name"] == environment), None) if entry else None
         return old if old and old.get("lock") and self._read(old["lock"]) else None
 
     def _read(self, file: str) -> str:
@@ -195,36 +200,19 @@ class _Locked:
     findings: tuple[Finding, ...] = ()
 
 
-def only_files(_closure: Closure, _preferred: str) -> Compiled:
-    """A compiler for where nothing may be looked up: what is not locked yet stays so.
-
-    Raises:
-        ClosureError: Always.
-    """
-    raise ClosureError("environment-not-locked", "no lock file of it is there", "gpustrap plan")
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _items(entry: NodeLock) -> Sequence[dict[str, Any]]:
-    return entry.roles.get(ROLE, {}).get(LIST) or ()
-
-
-def _with(entry: NodeLock, items: Collection[dict[str, Any]]) -> NodeLock:
-    """The entry with these environments; without the role where there are none."""
-    names = {f"environment-{item['name']}" for item in items} | ({"uv"} if items else set())
-    choices = [c for c in entry.choices if c.item in names or not (c.item == "uv" or c.item.startswith("environment-"))]
-    roles = {role: values for role, values in entry.roles.items() if role != ROLE or items}
-    if items:
-        roles[ROLE] = {**roles[ROLE], LIST: list(items)}
-    return entry.model_copy(update={"roles": roles, "choices": tuple(choices)})
+def _with(entry: NodeLock, made: Sequence[dict[str, Any]]) -> NodeLock:
+    """The entry with these environments."""
+    return entry.model_copy(update={"roles": {**entry.roles, ROLE: {**entry.roles[ROLE], ITEMS: list(made)}}})
 
 
 def _renewed(entry: NodeLock, digests: Mapping[str, str]) -> NodeLock:
-    items = [{**item, "digest": digests.get(item.get("lock", ""), item.get("digest"))} for item in _items(entry)]
-    return _with(entry, items) if items and items != list(_items(entry)) else entry
+    if ROLE not in entry.roles:
+        return entry
+    return _with(entry, [{**i, "digest": digests.get(i.get("lock", ""), i.get("digest", ""))} for i in items(entry)])
 
 
 def _is_ours(text: str) -> bool:
@@ -236,16 +224,14 @@ def _problem(node: str, wanted: Environment, error: ClosureError) -> Problem:
     return Problem(error.code, f"node {node}", message, ExitCode.REFUSED, error.evidence, error.remedy)
 
 
-def _left_out(wanted: Environment, error: ClosureError, *, stays: bool) -> Finding:
-    what = "it stays as it was" if stays else "it is left out: nobody asked for it by name"
-    advice = error.remedy + ("" if stays else "; or gpustrap_environments: [] for none")
+def _warning(wanted: Environment, error: ClosureError, what: str) -> Finding:
     return Finding(
         code=error.code,
         severity="warning",
         subject=f"environment {wanted.name}",
         message=f"{error.message}, so {what}",
         evidence=error.evidence,
-        advice=advice,
+        advice=error.remedy,
     )
 
 
