@@ -114,7 +114,9 @@ def test_of_what_has_a_name_and_a_version_these_are_shown() -> None:
     moved = torch | {"index": "j"}
     assert diff_locks(lock(n1=node(x=[torch])), lock(n1=node(x=[later]))) == ("~ n1: x: - torch=2.14, + torch=2.15",)
     (line,) = diff_locks(lock(n1=node(x=[torch])), lock(n1=node(x=[moved])))
-    assert "'index': 'i'" in line
+    assert line == "~ n1: x: ~ torch (index i -> j)"
+    same, other = moved | {"digest": "a" * 64}, moved | {"digest": "b" * 64}
+    assert diff_locks(lock(n1=node(x=[same])), lock(n1=node(x=[other]))) == ("~ n1: x: ~ torch (other packages)",)
     assert "'index': 'j'" in line
 
 

@@ -174,9 +174,18 @@ def _variable_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]
 
 def _list_changes(old: list[Any], new: list[Any]) -> str:
     gone, come = [item for item in old if item not in new], [item for item in new if item not in old]
-    # Two that would read the same differ in what is not shown.
-    show = str if {*map(_short, gone)} & {*map(_short, come)} else _short
-    return ", ".join([f"- {show(item)}" for item in gone] + [f"+ {show(item)}" for item in come]) or "in another order"
+    alike = [(g, c) for g in gone for c in come if _short(g) == _short(c) and isinstance(g, dict) and "name" in g]
+    kept = [item for pair in alike for item in pair]
+    said = [f"~ {before['name']} ({_inside(before, after)})" for before, after in alike]
+    said += [f"- {_short(item)}" for item in gone if item not in kept]
+    said += [f"+ {_short(item)}" for item in come if item not in kept]
+    return ", ".join(said) or "in another order"
+
+
+def _inside(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What differs in two that would read the same. A digest says nothing to a person."""
+    changed = [line for line in _variable_changes(old, new) if not line.startswith("digest ")]
+    return ", ".join(changed) or "other packages"
 
 
 def _short(value: object) -> str:
