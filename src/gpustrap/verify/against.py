@@ -34,7 +34,8 @@ def _checks(before: Certificate, after: Certificate) -> Iterator[Change]:
         was, now = _verdict(first), _verdict(second)
         if was == now or (before.level != after.level and NOT_THERE in {was, now}):
             continue
-        title = second.title if second else name
+        either = second or first
+        title = either.title if either else name
         told = f"{now}: {second.reason}" if second and second.reason else now
         yield Change(node=after.node, what="check", subject=title, before=was, after=told, worse=_worse(first, second))
 

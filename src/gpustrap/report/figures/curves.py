@@ -16,6 +16,7 @@ COLOURS = 8
 DASHES = 4
 NICE = (1, 2, 2.5, 5, 10)
 TICKS = 4
+FLAT = 1e-9  # of its height: what varies less is rounding
 SPANS = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (60 * 2, 60, "min"), (0, 1, "s"))
 
 Point = tuple[float, float]
@@ -125,8 +126,8 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 def nice_ticks(low: float, high: float) -> list[float]:
     """About four round numbers, the first not above ``low`` and the last not below ``high``."""
-    if high - low <= abs(high) * 1e-9:  # a flat line lies in the middle
-        step = abs(high) * 0.1 or 1
+    if high - low <= max(abs(high), 1) * FLAT:  # a flat line lies in the middle
+        step = max(abs(high) * 0.1, 0.1)
         low, high = low - step, high + step
     raw = (high - low) / TICKS
     power = 10.0 ** math.floor(math.log10(raw))
