@@ -95,7 +95,7 @@ def choices(text: str = "", *, simulated: bool = False) -> tuple[Choice, ...]:
 
 def curve(name: str, unit: str, number: int, base: float, swing: float) -> Series:
     points = tuple(
-        (60.0 * m, round(base + swing * (1 - math.exp(-m / 30)) + math.sin(m / 7 + number), 2)) for m in range(480)
+        (600.0 * m, round(base + swing * (1 - math.exp(-m / 3)) + math.sin(m / 2 + number), 2)) for m in range(48)
     )
     return Series(name=name, subject=uuid(number), unit=unit, points=points)
 
