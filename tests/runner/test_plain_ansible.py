@@ -128,7 +128,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             assert [p.code for p in plan.problems] == [REFUSED[name]]
         else:
             assert isinstance(plan.lock, NodeLock), plan.problems
-            entries[name] = plan.lock
+            whole = with_lock_files(plan).lock  # of environments, plain Ansible has no lock files
+            assert whole
+            entries[name] = whole
     hosts["bare"]["driver_branch"] = "580"  # without the prefix: nobody reads it
     (site.root / "wrong" / "hosts.yml").write_text(WRONG)
     (site.root / "hosts.yml").write_text(yaml.dump({"all": {"hosts": hosts}}, Dumper=_Dumper))

@@ -353,7 +353,10 @@ def test_no_python_is_refused_with_the_ways_to_one(node):
     assert "set gpustrap_conda: true" in problem.remedy
     (problem,) = plan(node().stack(environments=[wish("jax", python="3.10")])).problems
     assert "and none for 3.10" in problem.evidence
-    assert "set python: auto for jax" in problem.remedy
+    assert "set python: auto for jax;" in problem.remedy
+    assert "gpustrap_conda" not in problem.remedy
+    stuck = node(**JAMMY).stack(environments=[wish("jax", python="3.10")], conda=False)
+    assert "set python: auto for jax, and gpustrap_conda to true;" in plan(stuck).problems[0].remedy
 
 
 def test_an_older_build_where_the_newest_has_none_for_a_python_of_the_node(node):

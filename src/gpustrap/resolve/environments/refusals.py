@@ -12,7 +12,7 @@ from gpustrap.model.lock import Choice
 from gpustrap.model.plan import Finding
 from gpustrap.model.urls import without_credentials
 from gpustrap.resolve.environments.fit import Fit, best, fits
-from gpustrap.resolve.environments.python import Python
+from gpustrap.resolve.environments.python import Python, python_for
 from gpustrap.resolve.environments.target import VARIABLE, Target
 from gpustrap.resolve.gpu.boards import NodeGpu
 from gpustrap.resolve.parts import Inputs, Part
@@ -157,10 +157,27 @@ def _ways_out(target: Target, judged: tuple[Fit, ...]) -> Iterator[str]:
 
 
 def _to_a_python(target: Target) -> Iterator[str]:
-    if target.wish.python != "auto":
-        yield f"set python: auto for {target.name}"
-    if not target.inputs.request.conda:
-        yield "set gpustrap_conda: true, which has Pythons of every version"
+    """What alone leads to a Python that there is a build for, or else both together."""
+    auto = replace(target, wish=target.wish.model_copy(update={"python": "auto"}))
+    alone = {
+        f"set python: auto for {target.name}": auto,
+        "set gpustrap_conda: true, which has Pythons of every version": _with_conda(target),
+    }
+    ways = [way for way, changed in alone.items() if _can_be(changed)]
+    yield from ways
+    if not ways and _can_be(_with_conda(auto)):
+        yield f"set python: auto for {target.name}, and gpustrap_conda to true"
+
+
+def _can_be(target: Target) -> bool:
+    if target.wish.framework == PYTHON:
+        return bool(python_for(target, ()).version)
+    return best(fits(target)) is not None
+
+
+def _with_conda(target: Target) -> Target:
+    request = target.inputs.request.model_copy(update={"conda": True})
+    return replace(target, inputs=replace(target.inputs, request=request))
 
 
 def _for_some(target: Target) -> Iterator[str]:
