@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.errors import AnsibleActionFail
 
-from gpustrap.content import ansible_config
+from gpustrap.content import PACKAGE, ansible_config
 
 
 @pytest.fixture
@@ -59,17 +61,30 @@ def test_check_mode_reads_the_lock_files_and_builds_nothing(site, play):
     assert "environments/torch.txt cannot be read" in play(torch, check=True, files=False)
 
 
-def test_a_lock_file_that_somebody_edited_is_refused(site, play):
-    torch = site.environment("torch", site.index.wheel("tiny", "1.0"))
-    file = play.directory / torch["lock"]
-    file.write_text(site.texts[torch["digest"]] + "# mine\n")
-    said = play(torch, files=False)
-    assert "was changed since the plan" in said
-    assert "Next: git checkout environments/torch.txt, or gpustrap plan n1" in said
-    assert not site.prefix.exists()
+@pytest.fixture
+def text_of(site, tmp_path):
+    """``text_of(environment)`` gives what the action would send of its lock file."""
+    path = PACKAGE / "ansible_plugins/action/gpustrap_environments.py"
+    spec = importlib.util.spec_from_file_location("gpustrap_environments_action", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "environments").mkdir()
+    return lambda wanted: module.lock_text(tmp_path, wanted, "n1")
+
+
+def test_a_lock_file_that_somebody_edited_is_refused(site, text_of, tmp_path):
+    torch = site.environment("torch", "tiny==1 --hash=sha256:0")
+    file, text = tmp_path / torch["lock"], site.texts[torch["digest"]]
+    file.write_text(text)
+    assert text_of(torch) == text
+    file.write_text(f"{text}# mine\n")
+    with pytest.raises(AnsibleActionFail) as refused:
+        text_of(torch)
+    assert "was changed since the plan" in str(refused.value)
+    assert "Next: git checkout environments/torch.txt, or gpustrap plan n1" in str(refused.value)
 
 
 @pytest.mark.parametrize("lock", ["", "/etc/passwd", "../environments/torch.txt"])
-def test_a_lock_file_outside_the_site_is_none(site, play, lock):
-    torch = site.environment("torch", site.index.wheel("tiny", "1.0"), lock=lock)
-    assert "environment torch has no lock file" in play(torch, files=False)
+def test_a_lock_file_outside_the_site_is_none(site, text_of, lock):
+    with pytest.raises(AnsibleActionFail, match="environment torch has no lock file"):
+        text_of(site.environment("torch", lock=lock))
