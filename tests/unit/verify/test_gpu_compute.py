@@ -99,7 +99,7 @@ def test_every_gpu_multiplies_right_and_as_its_equals_do(check, profile, gpus, f
 def test_a_wrong_bit_of_the_first_product_is_told_with_its_place(check, bit) -> None:
     found = check(inject(healthy(), Fault("wrong-bit", 0, f"1,5,77,{bit}")), "matmul", {**MATMUL, "seeds": [1]})
     assert found["verdict"] == "fail"
-    assert "RTX 3090) multiplies wrong: 1 wrong elements in 2 products (fp32, integers)" in found["reason"]
+    assert "RTX 3090) multiplies wrong: 1 wrong element in 2 products (fp32, integers)" in found["reason"]
     (error,) = next(iter(found["data"]["gpus"].values()))["outcomes"][0]["errors"]
     assert (error["iteration"], error["row"], error["column"]) == (0, 5, 77)
     assert int(error["xor"], 16) == 1 << bit == int(error["got"], 16) ^ int(error["want"], 16)
@@ -163,6 +163,7 @@ def test_a_product_that_is_not_made_is_no_pass(check, data, skipped) -> None:
     found = json.loads(check.run(healthy(), LAZY, json.dumps([kernels.modules(), skipped, data])))
     if skipped == 1:
         assert found["wrong"] >= 64 * 16, "of the columns that are looked at closer, or of the sample, all"
+        assert found["more"] is (data == "integers")
         return
     assert (found["products"], found["wrong"]) == (4, 64 * 64)
     assert {error["iteration"] for error in found["errors"]} == {skipped - 1}

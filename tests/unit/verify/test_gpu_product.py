@@ -263,6 +263,20 @@ def test_a_process_leaves_nothing_behind() -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
+def test_a_process_that_is_stuck_holds_nothing_of_its_parent() -> None:
+    """Neither the lock of a verification nor the pipe that the controller reads to its end."""
+
+    def held(step):
+        names = [path.name for path in Path("/proc/self/fd").iterdir() if path.exists()]
+        return {"held": sorted(str(Path(f"/proc/self/fd/{name}").readlink()).split(":")[0] for name in names)}
+
+    ours, theirs = os.pipe()
+    found = workers.run({"a": ({}, held)}, 10)["a"].data["held"]
+    os.close(ours)
+    os.close(theirs)
+    assert [one for one in found if not one.startswith("/proc/")] == ["/dev/null"] * 3 + ["pipe"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_the_work_is_done_by_an_ordinary_user() -> None:
     def who(step):

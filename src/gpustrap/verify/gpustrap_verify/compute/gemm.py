@@ -86,7 +86,8 @@ class Outcome:
         n: Rows and columns.
         seed: Of A and B.
         products: How many were made.
-        wrong: How many elements were wrong in all of them; of a first product that is wrong all over, at least so many.
+        wrong: How many elements were wrong, in all of them.
+        more: There are more than these: the first product is wrong all over, and none was made after it.
         errors: The first of them.
         error: Normal data: the largest, in parts of the sum of |a| x |b|.
         teraflops: Median over the products, by the device's clock, without those of the first tenth.
@@ -99,6 +100,7 @@ class Outcome:
     seed: int
     products: int = 0
     wrong: int = 0
+    more: bool = False
     errors: list[Error] = field(default_factory=list)
     error: float = 0.0
     teraflops: float = 0.0
@@ -140,6 +142,7 @@ class Bench:
                 outcome.add(0, one.row, one.column, one.got, one.want)
                 right[one.row * trial.n + one.column] = one.want
             if not found.complete:
+                outcome.more = True
                 return None
             self._right[key] = right.tobytes()
             return self._right[key]

@@ -63,24 +63,26 @@ def products(name: str, of: Gpu, data: Mapping[str, Any]) -> Judged:
         return Judged(f"cannot use cuBLAS: {data['tried'][-1]}", "\n".join(data["tried"]))
     judged = Judged()
     best: dict[str, float] = {}
-    for outcome in data["outcomes"]:
+    for outcome in (one for one in data["outcomes"] if one["data"] == "normal"):  # integers need less power
         best[outcome["kind"]] = max(best.get(outcome["kind"], 0), outcome["teraflops"])
     judged.measures = [measure(f"{name}-{kind}", of, value, "TFLOPS") for kind, value in best.items() if value]
     bad = [outcome for outcome in data["outcomes"] if outcome["wrong"]]
     if bad:
-        told = [
-            f"{one['wrong']} wrong elements in {one['products']} products ({one['kind']}, {one['data']})" for one in bad
-        ]
-        judged.reason = f"multiplies wrong: {', '.join(told)}"
+        judged.reason = f"multiplies wrong: {', '.join(map(_count, bad))}"
         judged.evidence = "\n".join(map(_element, [error for one in bad for error in one["errors"]][:SHOWN]))
     return judged
 
 
+def _count(outcome: Mapping[str, Any]) -> str:
+    wrong = f"{'at least ' if outcome['more'] else ''}{outcome['wrong']} wrong element{'s' * (outcome['wrong'] != 1)}"
+    made = f"{outcome['products']} product{'s' * (outcome['products'] != 1)}"
+    return f"{wrong} in {made} ({outcome['kind']}, {outcome['data']})"
+
+
 def _element(error: Mapping[str, Any]) -> str:
-    where = (
-        f"{error['kind']} {error['data']}, product {error['iteration']}, row {error['row']}, column {error['column']}"
-    )
-    return f"{where}: {error['got']} for {error['want']}, bits {error['xor']}"
+    what = f"{error['kind']} {error['data']}, product {error['iteration']}"
+    where = f"row {error['row']}, column {error['column']}"
+    return f"{what}, {where}: {error['got']} for {error['want']}, bits {error['xor']}"
 
 
 def memory(of: Gpu, data: Mapping[str, Any]) -> Judged:
@@ -114,10 +116,8 @@ def peers(gpus: Mapping[str, Gpu], pairs: Sequence[Mapping[str, Any]]) -> Judged
         if pair["wrong"]:
             wrong.append(f"{source.called} to {target.called}: {pair['wrong']} words are wrong")
     if wrong:
-        judged.reason, judged.evidence = (
-            f"copies between GPUs bring other data: {len(wrong)} of {len(pairs)} ways",
-            "\n".join(wrong),
-        )
+        judged.reason = f"copies between GPUs bring other data: {len(wrong)} of {len(pairs)} ways"
+        judged.evidence = "\n".join(wrong)
     return judged
 
 

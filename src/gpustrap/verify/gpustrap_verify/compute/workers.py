@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _start(environment: Mapping[str, str], job: Job, user: User | None) -> _Work
         os.close(writing)
         return _Worker(pid, reading)
     try:  # from here on in the child, which never returns
-        os.close(reading)
+        _close_all_but(writing)
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of whoever called us
         os.environ.update({**ENVIRONMENT, **environment})
         if user:
             os.setgroups(user.groups)
@@ -115,6 +117,17 @@ def _start(environment: Mapping[str, str], job: Job, user: User | None) -> _Work
         _work(job, writing)
     finally:
         os._exit(0)
+
+
+def _close_all_but(pipe: int) -> None:
+    """One that is stuck in the kernel must hold nothing of its parent: no lock, and no pipe that somebody reads."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if number > 2 and number != pipe:
+            with contextlib.suppress(OSError):  # the one that listed them is gone
+                os.close(number)
 
 
 def _work(job: Job, pipe: int) -> None:
