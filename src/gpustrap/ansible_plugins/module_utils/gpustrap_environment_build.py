@@ -42,6 +42,7 @@ SETTLE = (
     "sys.executable = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1); "
     "sys.exec_prefix = sys.prefix = os.path.realpath(sys.prefix)\n"
 )
+OF_FRAMEWORK = re.compile(r"(torch|torchaudio|torchvision)==")  # as the closure takes them from PyTorch's index
 UNSOLVABLE = "No solution found"  # uv's words where the index has no such version
 
 
@@ -204,14 +205,20 @@ class _Uv:
 
         What has no wheel is built from its source, as deepspeed, which is only published so.
         """
-        file = os.path.join(self.settings.scratch, wanted["name"] + ".txt")
-        with open(file, "w", encoding="utf-8") as stream:
-            stream.write("\n".join(lines) + "\n")
+        entries = [entry for entry in re.split(r"\n(?=\S)", "\n".join(lines)) if entry]
+        own = [entry for entry in entries if wanted["index"] and OF_FRAMEWORK.match(entry)]
+        others = [entry for entry in entries if entry not in own]
+        # Each name from the index that it belongs to: PyTorch's own answers "forbidden" for what it does not have.
+        for number, (index, part) in enumerate([(wanted["index"], own), (self.settings.package_index, others)]):
+            if part:
+                file = os.path.join(self.settings.scratch, "{0}-{1}.txt".format(wanted["name"], number))
+                with open(file, "w", encoding="utf-8") as stream:
+                    stream.write("\n".join(part) + "\n")
+                self._from(index, file, path)
+
+    def _from(self, index: str, file: str, path: str) -> None:
         words = ["pip", "install", "--python", os.path.join(path, "bin", "python"), "--requirements", file]
-        words += ["--no-deps", "--require-hashes", "--compile-bytecode"]
-        # A hash says which file it must be, so it does not matter which of the indexes has it.
-        words += ["--default-index", self.settings.package_index, "--index-strategy", "unsafe-best-match"]
-        words += ["--index", wanted["index"]] if wanted["index"] else []
+        words += ["--no-deps", "--require-hashes", "--compile-bytecode", "--default-index", index]
         try:
             self.run(words)
         except BuildError as error:

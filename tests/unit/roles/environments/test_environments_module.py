@@ -11,6 +11,9 @@ import sys
 
 import pytest
 
+from gpustrap.content import PACKAGE
+from gpustrap.environments.uv import OF_PYTORCH
+
 
 def identity(environment: dict) -> str:
     return environment["digest"][:16]
@@ -369,3 +372,23 @@ def test_a_python_of_uvs_own_comes_from_the_mirror_into_a_directory_of_ours(site
     ]
     assert calls[1][0] == ["python", "find", "--no-project", "--managed-python", site.python]
     assert calls[2][0][:4] == ["venv", "--no-project", "--allow-existing", "--python"]
+
+
+def test_pytorchs_own_packages_come_from_its_index_and_all_others_from_the_package_index(site, tmp_path):
+    """PyTorch's index answers 403 for what it does not have, and has old copies of others' packages."""
+    (tmp_path / "pytorch").mkdir()
+    own = type(site.index)(tmp_path / "pytorch")
+    try:
+        site.index.wheel("torch", "2.0", code="raise ImportError('the processor build')\n")
+        lines = (own.wheel("torch", "2.0"), site.index.wheel("tiny", "1.0"))
+        own.wheel("tiny", "1.0", code="raise ImportError('an old copy')\n")
+        assert site.apply(site.environment("torch", *lines, index=own.url))["changed"]
+    finally:
+        own.close()
+    assert {path.split("/")[2] for path in own.asked} == {"torch"}
+    assert not any("/torch/" in path for path in site.index.asked)
+
+
+def test_the_closure_calls_the_same_packages_pytorchs_own():
+    text = (PACKAGE / "ansible_plugins/module_utils/gpustrap_environment_build.py").read_text()
+    assert f"({'|'.join(OF_PYTORCH)})==" in text
