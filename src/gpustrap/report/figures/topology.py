@@ -9,8 +9,8 @@ from gpustrap.model.certificate import Gpu, Hardware
 from gpustrap.model.check import WORST_FIRST, Check, Measure, Verdict
 
 ROW, GAP, BETWEEN = 44, 16, 8  # of a GPU's box and the space after it; between columns; between boxes
-CPU, BRIDGE, GPU, SWITCH, ARC = 52, 62, 150, 30, 26  # widths of columns
-LETTERS = 24  # of a name that fit into a box
+CPU, BRIDGE, GPU, SWITCH, ARC = 52, 62, 176, 30, 26  # widths of columns
+LETTERS = 22  # of a name that fit into a box
 MOST = 72  # GPUs drawn: the largest rack that is one machine
 BEYOND_PCIE = 1.1  # of what the slot can carry: faster copies take another way
 # Gigabytes a second of one lane, one way, by GT/s: 8b/10b up to 5, 128b/130b from 8; PCI Express Base Specification.
