@@ -87,3 +87,38 @@ def test_specs_and_their_absence(prefix):
 def test_sources_of_settings(prefix, variables):
     shown = call(str(prefix / "bin/conda"), "config", "--show-sources", home=prefix.parent)
     assert shown.startswith(f"==> {prefix}/.condarc <==\nchannels:\n  - {variables['gpustrap_conda_channels'][0]}\n")
+
+
+def create(prefix, target, *words, cuda="", rc=0):
+    environment = {"HOME": str(prefix.parent), "PATH": os.environ["PATH"], "CONDA_OVERRIDE_CUDA": cuda}
+    argv = [str(prefix / "bin/conda"), "create", "--yes", "--quiet", "--prefix", str(target), *words]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == rc, done.stderr
+    return done.stderr
+
+
+def records(target):
+    return [json.loads(path.read_text()) for path in (target / "conda-meta").glob("*.json")]
+
+
+def test_conda_cpu_build(prefix, tmp_path):
+    """Where no driver answers conda takes the build without CUDA, unless it is told of one."""
+    for cuda, build in (("13.0", "cuda130"), ("12.9", "cpu"), ("", "cpu")):
+        create(prefix, tmp_path / f"e{cuda}", "python=3.11", "pytorch=2.13.0", cuda=cuda)
+        (found,) = (one["build"] for one in records(tmp_path / f"e{cuda}") if one["name"] == "pytorch")
+        assert found.startswith(build), cuda
+
+
+def test_explicit_list_is_linked_as_it_is_and_its_hashes_are_checked(prefix, tmp_path):
+    create(prefix, tmp_path / "solved", "python=3.11", "pytorch=2.13.0", cuda="13.0")
+    lines = sorted(f"{one['url']}#{one['sha256']}" for one in records(tmp_path / "solved"))
+    (tmp_path / "list.txt").write_text("\n".join(["@EXPLICIT", *lines, ""]))
+    create(prefix, tmp_path / "linked", "--file", str(tmp_path / "list.txt"))
+    assert sorted(f"{one['url']}#{one['sha256']}" for one in records(tmp_path / "linked")) == lines
+    if Path("/usr/bin/python3.11").exists():
+        program = "import torch; print(torch.version.cuda, torch.__file__)"
+        said = call(str(tmp_path / "linked/bin/python"), "-I", "-c", program, home=tmp_path)
+        assert said == f"13.0 {tmp_path}/linked/lib/python3.11/site-packages/torch/__init__.py\n"
+    (tmp_path / "list.txt").write_text("\n".join(["@EXPLICIT", *(f"{line[:-2]}00" for line in lines), ""]))
+    said = create(prefix, tmp_path / "wrong", "--file", str(tmp_path / "list.txt"), rc=1)
+    assert "Conda detected a mismatch between the expected content and downloaded content" in said

@@ -19,7 +19,11 @@ PAGE = "index.v1.json"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves one request."""
+    """Serves the requests of a connection; uv makes some hundred for an environment."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # headers and a small file in one packet
+    disable_nagle_algorithm = True
 
     def send_head(self) -> BinaryIO | None:
         """What a request is answered with."""

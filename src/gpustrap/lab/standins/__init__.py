@@ -158,7 +158,9 @@ def _recipe(name: str) -> str:
     here = Path(__file__).parent
     start = "frameworks" if name in INDEXES else name
     own = [*here.glob(f"{start}*.py"), *VENDOR.glob(f"{start}*.yml")]
-    own += (here / "simulated").rglob("*.py") if name in INDEXES else (here / "files").rglob("*")
+    own += [] if name in INDEXES else (here / "files").rglob("*")
+    if name in (*INDEXES, "conda"):  # conda's channel has PyTorch, too
+        own += [here / "frameworks_data.py", *(here / "simulated").rglob("*.py")]
     sources = [path for path in (*(here / shared for shared in SHARED), *own) if path.is_file()]
     digest = hashlib.sha256()
     for path in sorted(sources):

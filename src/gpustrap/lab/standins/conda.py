@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from gpustrap.lab.standins import frameworks_data
 from gpustrap.lab.standins.parts import FILES, fill, refusal, vendor, write
 from gpustrap.model.progress import Progress, Step
 
@@ -26,7 +27,7 @@ def build(directory: Path, progress: Progress) -> None:
     data = vendor("conda")
     progress(Step("", "making Miniforge's stand-in installer and its channel"))
     payload = _payload(data)
-    _channel(directory / CHANNEL, data["packages"])
+    _channel(directory / CHANNEL, data)
     values = {"version": data["version"], "size": str(len(payload))}
     header = fill((FILES / "installer.sh").read_text(encoding="utf-8"), values)
     write(directory / _installer(data), header.encode() + payload, mode=0o755)
@@ -68,40 +69,66 @@ def _rattler() -> list[tuple[str, Path]]:
     try:
         found = distribution("py-rattler").files or []
     except PackageNotFoundError:
-        raise refusal(
-            "py-rattler is not installed", remedy="in the checkout of gpustrap: pip install ."
-        ) from None
+        raise refusal("py-rattler is not installed", remedy="in the checkout of gpustrap: pip install .") from None
     kept = [file for file in found if str(file).startswith(MODULES) and file.suffix in {".py", ".so"}]
     return [(str(file), Path(str(file.locate()))) for file in kept]
 
 
-def _channel(directory: Path, packages: list[dict[str, Any]]) -> None:
-    """A conda channel of noarch packages, indexed by rattler."""
+def _channel(directory: Path, data: dict[str, Any]) -> None:
+    """A conda channel, indexed by rattler."""
     from rattler.index import index_fs  # noqa: PLC0415 - an optional dependency, checked by `_rattler`
 
-    for package in packages:
-        _package(directory / "noarch", package)
     for subdir in ("linux-64", "linux-aarch64"):
         write(directory / subdir / "repodata.json", json.dumps({"info": {"subdir": subdir}, "packages": {}}))
+    for row in data["packages"]:
+        programs = {f"bin/{name}": (FILES / source).read_bytes() for name, source in row["programs"].items()}
+        _package(directory / "noarch", row, programs)
+    for version in data["pythons"]:
+        _package(directory / "noarch", {"name": "python", "version": version, "depends": []}, _python(version))
+    for row in data["builds"]:
+        for python in row["pythons"]:
+            for subdir in row["subdirs"]:
+                _build(directory / subdir, row, python)
     asyncio.run(index_fs(directory, force=True))
 
 
-def _package(directory: Path, package: dict[str, Any]) -> None:
+def _python(version: str) -> dict[str, bytes]:
+    """The node's Python of that version, as the prefix's own: a venv of it."""
+    minor = version.rpartition(".")[0]
+    program = fill((FILES / "python_of_node.sh").read_text(encoding="utf-8"), {"version": minor}).encode()
+    names = ("bin/python", "bin/python3", f"bin/python{minor}")
+    return {"pyvenv.cfg": b"home = /usr/bin\n", **dict.fromkeys(names, program)}
+
+
+def _build(directory: Path, row: dict[str, Any], python: str) -> None:
+    """PyTorch for one Python, as the feedstock names its builds."""
+    files = frameworks_data.torch(row["version"], row["cuda"], row["architectures"])
+    major, minor = python.split(".")
+    package = {
+        "name": row["name"],
+        "version": row["version"],
+        "build": row["build"].format(python=f"{major}{minor}"),
+        "build_number": row["number"],
+        "depends": [f"python >={python},<{major}.{int(minor) + 1}.0a0", *row["depends"]],
+    }
+    _package(directory, package, {f"lib/python{python}/site-packages/{path}": data for path, data in files.items()})
+
+
+def _package(directory: Path, package: dict[str, Any], files: dict[str, bytes]) -> None:
     """One package, in conda's older format, which needs no zstd."""
-    build_string = "simulated_0"
-    programs = {f"bin/{name}": (FILES / source).read_bytes() for name, source in package["programs"].items()}
+    build = package.get("build", "simulated_0")
     index = {
         "name": package["name"],
         "version": package["version"],
-        "build": build_string,
-        "build_number": 0,
+        "build": build,
+        "build_number": package.get("build_number", 0),
         "depends": package["depends"],
-        "noarch": "generic",
         "platform": None,
         "arch": None,
-        "subdir": "noarch",
+        "subdir": directory.name,
         "license": "Apache-2.0",
         "timestamp": 0,
+        **({"noarch": "generic"} if directory.name == "noarch" else {}),
     }
     paths = [
         {
@@ -110,17 +137,16 @@ def _package(directory: Path, package: dict[str, Any]) -> None:
             "sha256": hashlib.sha256(content).hexdigest(),
             "size_in_bytes": len(content),
         }
-        for name, content in programs.items()
+        for name, content in files.items()
     ]
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{package['name']}-{package['version']}-{build_string}.tar.bz2"
-    with tarfile.open(path, "w:bz2") as archive:
+    with tarfile.open(directory / f"{package['name']}-{package['version']}-{build}.tar.bz2", "w:bz2") as archive:
         _add(archive, "info/index.json", json.dumps(index).encode(), 0o644)
         _add(archive, "info/paths.json", json.dumps({"paths": paths, "paths_version": 1}).encode(), 0o644)
-        _add(archive, "info/files", "".join(f"{name}\n" for name in programs).encode(), 0o644)
+        _add(archive, "info/files", "".join(f"{name}\n" for name in files).encode(), 0o644)
         _add(archive, "info/about.json", json.dumps({"summary": "simulated"}).encode(), 0o644)
-        for name, content in programs.items():
-            _add(archive, name, content, 0o755)
+        for name, content in files.items():
+            _add(archive, name, content, 0o755 if name.startswith("bin/") else 0o644)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:

@@ -14,6 +14,10 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -103,7 +107,7 @@ def create(args: argparse.Namespace) -> int:
         shutil.rmtree(target)
     elif target.is_dir() and any(target.iterdir()):
         return fail(f"directory not empty and no conda environment: {target}")
-    if not args.packages:
+    if not args.packages and not args.file:
         (target / "conda-meta").mkdir(parents=True)
     else:
         asyncio.run(make(args, target))
@@ -118,20 +122,59 @@ def create(args: argparse.Namespace) -> int:
 
 async def make(args: argparse.Namespace, target: Path) -> None:
     """The part of `create` that rattler does."""
-    from rattler import Gateway, SourceConfig, VirtualPackage, install, solve  # noqa: PLC0415 - slow, and only for this
+    from rattler import (  # noqa: PLC0415 - slow, and only for this
+        Gateway,
+        SourceConfig,
+        VirtualPackage,
+        VirtualPackageOverrides,
+        install,
+        solve,
+    )
 
     cache = next(path for path in package_caches() if writable(path))
+    if args.file:
+        records = await listed(Path(args.file), cache)
+        await install(records, target, cache_dir=cache, show_progress=False)
+        return history(target)
     action = "force-cache-only" if args.offline else "cache-or-fetch"
     records = await solve(
         channels(args),
         args.packages,
         gateway=Gateway(cache_dir=cache / "cache", default_config=SourceConfig(cache_action=action)),
         platforms=[SUBDIR, "noarch"],
-        virtual_packages=VirtualPackage.detect(),
+        virtual_packages=VirtualPackage.detect(VirtualPackageOverrides.from_env()),  # CONDA_OVERRIDE_CUDA
     )
     await install(records, target, cache_dir=cache, show_progress=False)
+    return history(target)
+
+
+def history(target: Path) -> None:
+    """What makes a directory an environment."""
     (target / "conda-meta").mkdir(exist_ok=True)
     (target / "conda-meta" / "history").touch()
+
+
+async def listed(path: Path, cache: Path) -> list[RepoDataRecord]:
+    """The packages of an explicit list, ``URL#HASH`` a line: nothing is solved, every hash must be the package's."""
+    from rattler import Gateway  # noqa: PLC0415 - slow, and only for this
+
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    if "@EXPLICIT" not in lines:
+        raise ValueError(f"{path}: the stand-in of the gpustrap lab knows explicit lists alone")
+    wanted = dict(line.partition("#")[::2] for line in lines if "://" in line)
+    gateway, records = Gateway(cache_dir=cache / "cache"), []
+    for url, digest in wanted.items():
+        channel, subdir, file = url.rsplit("/", 2)
+        name = file.rsplit("-", 2)[0]
+        found = await gateway.query([channel], [subdir], [name], recursive=False)
+        record = next((one for group in found for one in group if str(one.url) == url), None)
+        if record is None:
+            raise ValueError(f"HTTP 404 NOT FOUND for url <{url}>")
+        if digest and digest.removeprefix("sha256:") not in {(record.sha256 or b"").hex(), (record.md5 or b"").hex()}:
+            message = f"Conda detected a mismatch between the expected content and downloaded content\nfor url '{url}'."
+            raise ValueError(f"{message}\n  expected: {digest}\n  actual sha256: {(record.sha256 or b'').hex()}")
+        records.append(record)
+    return records
 
 
 def register(target: Path) -> None:
@@ -276,7 +319,9 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("-c", "--channel", action="append")
         return one
 
-    verb(commands, "create", create).add_argument("packages", nargs="*")
+    new = verb(commands, "create", create)
+    new.add_argument("--file")
+    new.add_argument("packages", nargs="*")
     verb(commands, "list", list_packages)
     verb(commands, "info", info)
     verb(commands, "config", config).add_argument("--show-sources", action="store_true", required=True)

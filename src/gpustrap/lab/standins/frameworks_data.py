@@ -63,22 +63,27 @@ def architectures(variant: str, version: str, machine: str) -> str | None:
     return max(fitting, key=lambda row: _numbers(row["since"]))["list"] if fitting else None
 
 
+def torch(version: str, cuda: str, architectures: str) -> dict[str, bytes]:
+    """The files of a build of PyTorch."""
+    return _module("torch", "torch", {"VERSION": version, "CUDA": cuda, "ARCHITECTURES": architectures})
+
+
 def _torch(release: Row, variant: str, *, local: bool) -> Iterator[Package]:
-    torch = data()["torch"]
+    row = data()["torch"]
     for machine in data()["machines"]:
         found = architectures(variant, release["version"], machine)
         if found is None and local:
             continue
         # Of the package index a machine without a build for CUDA gets one without CUDA, which surprises people.
         stack = data()["stacks"][variant if found else "cpu"]
-        requires = [*torch["requires"], *stack["requires"]] + ([f"triton=={release['triton']}"] if found else [])
+        requires = [*row["requires"], *stack["requires"]] + ([f"triton=={release['triton']}"] if found else [])
         shown = f"{release['version']}+{variant if found else 'cpu'}"
-        files = _module("torch", "torch", {"VERSION": shown, "CUDA": stack["cuda"], "ARCHITECTURES": found or ""})
+        files = torch(shown, stack["cuda"], found or "")
         for python in release["pythons"]:
             yield Package(
                 "torch",
                 shown if local else release["version"],
-                f"{_cp(python)}-{_cp(python)}-{torch['platform'].format(machine=machine)}",
+                f"{_cp(python)}-{_cp(python)}-{row['platform'].format(machine=machine)}",
                 tuple(requires),
                 requires_python=f">={release['pythons'][0]}",
                 files=files,
