@@ -11,7 +11,10 @@ import pytest
 
 from gpustrap.content import content_root
 
-RESOLVE = Path(content_root()) / "src" / "gpustrap" / "resolve"
+SOURCE = Path(content_root()) / "src" / "gpustrap"
+RESOLVE = SOURCE / "resolve"
+CLOSURES = SOURCE / "commands" / "closures.py"  # which warns, of the default environment, of whatever cannot be locked
+CANNOT_BE_LOCKED = re.compile(r'"(environment-[a-z-]+)"')
 PAGE = Path(content_root()) / "docs" / "findings.md"
 KINDS = {"note": "note", "warning": "warning", "problem": "refusal"}
 SHORT = {"view.py"}  # where note and warning are themselves made of Finding
@@ -48,7 +51,11 @@ def emitted(path: Path) -> Iterator[tuple[str, str]]:
     known = constants(tree)
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         keywords = {word.arg: word.value for word in call.keywords}
-        if named(call) == "Finding" and path.name not in SHORT:
+        code = keywords.get("code")
+        if path == CLOSURES and isinstance(code, ast.Attribute):
+            texts = [source.read_text(encoding="utf-8") for source in sorted((SOURCE / "environments").glob("*.py"))]
+            yield from ((re.escape(name), "warning") for text in texts for name in CANNOT_BE_LOCKED.findall(text))
+        elif named(call) == "Finding" and path.name not in SHORT:
             severity = keywords["severity"]
             assert isinstance(severity, ast.Constant)
             yield pattern(keywords["code"], known), str(severity.value)
@@ -69,7 +76,7 @@ def documented() -> dict[str, set[str]]:
 @pytest.fixture
 def in_the_code() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for path in sorted(RESOLVE.rglob("*.py")):
+    for path in (*sorted(RESOLVE.rglob("*.py")), CLOSURES):
         for code, kind in emitted(path):
             found.setdefault(code, set()).add(kind)
     return found

@@ -24,6 +24,9 @@ def codes() -> Iterator[tuple[str, str]]:
             said = {word.arg: word.value for word in call.keywords}.get("code") or next(iter(call.args), None)
             if name in {"problem", "Problem"} and isinstance(said, ast.Constant):
                 yield str(said.value), path.name
+    for path in sorted((ROOT / "src" / "gpustrap" / "environments").glob("*.py")):
+        for code in re.findall(r'"(environment-[a-z-]+)"', path.read_text("utf-8")):
+            yield code, path.name
 
 
 def texts(directory: str, *suffixes: str) -> str:

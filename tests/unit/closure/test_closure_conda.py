@@ -83,6 +83,12 @@ def test_condas_python_for_packages_of_uv(closure, channel):
     assert packages(of_conda).keys() == {"python"}
 
 
+def test_what_has_no_hash_is_refused(conda, monkeypatch):
+    package = {"name": "numpy", "url": "http://c/noarch/numpy-1-0.conda", "sha256": ""}
+    monkeypatch.setattr("gpustrap.environments.conda._ask", lambda _: {"packages": [package]})
+    assert refused(conda("numpy")).code == "environment-hash-missing"
+
+
 def test_no_such_python(conda):
     assert "python 3.10" in refused(conda("numpy", python="3.10")).evidence
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustrap.environments.closure import ClosureError
+from gpustrap.environments.closure import ClosureError, Compiled
 from gpustrap.environments.text import packages
 from gpustrap.environments.uv import compile_uv, environment, platform
 
@@ -78,6 +78,12 @@ def test_a_yanked_version_is_told(index, closure):
 def test_files_that_the_index_has_no_hash_of_are_hashed(index, closure):
     index.wheel("simple", "bare", "1.0", hashed=False)
     assert "--hash=sha256:" in compile_uv(closure("bare"), "").body
+
+
+def test_what_has_no_hash_is_refused(closure, monkeypatch):
+    monkeypatch.setattr("gpustrap.environments.uv._compile", lambda *_: Compiled("bare==1.0\n"))
+    error = refused(closure("bare"))
+    assert (error.code, "no hash of bare" in error.message) == ("environment-hash-missing", True)
 
 
 def test_no_such_package(closure):
