@@ -9,7 +9,9 @@ from gpustrap.model.urls import without_credentials
 
 NOT_LOCKED, REFUSED, CONFLICT = "environment-not-locked", "environment-index-refused", "environment-conflict"
 YANKED = re.compile(r"^warning: (`.+` is yanked.*)$", re.MULTILINE)
-NOISE = re.compile(r"^(warning: (The requested Python version|`.+` is yanked).*\n?|Resolved .*\n?)", re.MULTILINE)
+NOISE = re.compile(
+    r"^(warning: (The requested Python version|Requirements file|`.+` is yanked).*\n?|Resolved .*\n?)", re.MULTILINE
+)
 ADDRESS = re.compile(r"https?://[^\s`)(]+")
 LAST = 1500  # characters of evidence
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
+import tarfile
+
 import pytest
 
 from gpustrap.environments.closure import ClosureError
@@ -22,11 +27,20 @@ PACKAGES = (
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory):
-    """A channel as the lab makes them."""
-    from gpustrap.lab.standins.conda import _channel
+    """A channel of packages without content."""
+    from rattler.index import index_fs
 
     place = tmp_path_factory.mktemp("channel")
-    _channel(place, [{"name": n, "version": v, "depends": list(d), "programs": {}} for n, v, d in PACKAGES])
+    for subdir in ("noarch", "linux-64"):
+        (place / subdir).mkdir()
+    for name, version, depends in PACKAGES:
+        index = {"name": name, "version": version, "build": "0", "build_number": 0, "depends": depends}
+        content = json.dumps(index | {"subdir": "noarch", "noarch": "generic"}).encode()
+        with tarfile.open(place / "noarch" / f"{name}-{version}-0.tar.bz2", "w:bz2") as archive:
+            member = tarfile.TarInfo("info/index.json")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    asyncio.run(index_fs(place))
     return f"file://{place}"
 
 
