@@ -29,7 +29,7 @@ def text(of: Certificate | Fleet) -> str:
 
 def schema() -> str:
     """The text of docs/certificate.schema.json."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gpustrap certificates"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Certificates of gpustrap verify"}
     return json.dumps(head | ANY.json_schema(mode="serialization"), indent=2, ensure_ascii=False) + "\n"
 
 
