@@ -12,6 +12,7 @@ from gpustrap.model.lock import NodeLock
 
 NVIDIA = "10de"
 GPU_CLASSES = ("0300", "0302")  # VGA and 3D
+MOST_DEVICES, MOST_BRIDGES = 256, 16  # that a real machine has; a node may say that it has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ def certify(
 def hardware(facts: Facts, catalog: Catalog) -> Hardware:
     """The machine, as its certificate has it."""
     system = facts.os
+    devices = sorted((pci for pci in facts.pci if pci.vendor == NVIDIA), key=lambda pci: pci.address)
+    gpus = [pci for pci in devices if pci.pci_class in GPU_CLASSES]
     return Hardware(
         os=f"{system.pretty_name or f'{system.id} {system.version_id}'.strip()}, {system.architecture}",
         kernel=facts.kernel.running,
@@ -75,13 +78,9 @@ def hardware(facts: Facts, catalog: Catalog) -> Hardware:
         memory=facts.memory.total,
         driver=facts.nvidia.module,
         flavour=facts.nvidia.flavour or "",
-        gpus=tuple(_gpu(pci, catalog) for pci in sorted(facts.gpus, key=lambda g: g.address) if _is_nvidia_gpu(pci)),
-        switches=tuple(sorted(p.address for p in facts.pci if p.vendor == NVIDIA and p.pci_class == NVSWITCH)),
+        gpus=tuple(_gpu(pci, catalog) for pci in gpus[:MOST_DEVICES]),
+        switches=tuple(pci.address for pci in devices if pci.pci_class == NVSWITCH)[:MOST_DEVICES],
     )
-
-
-def _is_nvidia_gpu(pci: PciFacts) -> bool:
-    return pci.vendor == NVIDIA and pci.pci_class in GPU_CLASSES
 
 
 def _gpu(pci: PciFacts, catalog: Catalog) -> Gpu:
@@ -98,6 +97,6 @@ def _gpu(pci: PciFacts, catalog: Catalog) -> Gpu:
         link_speed=pci.link_speed,
         link_speed_max=pci.link_speed_max,
         numa_node=pci.numa_node,
-        bridges=pci.bridges,
+        bridges=pci.bridges[:MOST_BRIDGES],
         nvlink=links.pop() if len(links) == 1 else "",
     )

@@ -23,6 +23,8 @@ from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Choice, Lock, NodeLock
 from gpustrap.model.node import Secrets
 from gpustrap.model.site import Site
+from gpustrap.report.certificate_view import view_fleet
+from gpustrap.report.html import render_certificates
 from gpustrap.site.certificates import read_certificates
 from gpustrap.verify.certify import hardware
 
@@ -68,6 +70,16 @@ def test_a_machine_is_told_by_the_catalog() -> None:
     assert found.switches == ("0000:02:00.0",)
     assert (found.os, found.driver, found.flavour) == ("Debian GNU/Linux 13, x86_64", "580.95.05", "open")
     assert found.gpus[0].nvlink.startswith("NVLink3 bridge")
+
+
+def test_a_node_that_claims_too_much_costs_the_fleet_nothing(make_certificate: Any, make_fleet: Any) -> None:
+    claimed = {"vendor": "10de", "device": "2204", "pci_class": "0300", "bridges": [f"b{n}" for n in range(5000)]}
+    devices = [{**claimed, "address": f"a{n:05}"} for n in range(300)]
+    facts = Facts.model_validate({"os": {"id": "x", "architecture": "x"}, "kernel": {"running": "6"}, "pci": devices})
+    machine = hardware(facts, load_catalog())
+    assert len(machine.gpus) == 256
+    page = render_certificates(view_fleet(make_fleet(make_certificate(hardware=machine))))
+    assert "256 x GeForce RTX 3090" in page
 
 
 @pytest.fixture
