@@ -25,9 +25,9 @@ def hopper(text: str = "") -> Hardware:
     slots = ["19", "3b", "4c", "5d", "9b", "bb", "cb", "db"]
     gpus = tuple(
         Gpu(
-            address=f"0000:{slot}:00.0",
+            address=f"{text}{number}" if text else f"0000:{slot}:00.0",
             name=text or "H100 SXM5",
-            pci_id="10de:2330",
+            pci_id=f"10de:{text or 2330}",
             uuid=uuid(number),
             driver="nvidia",
             link_width=16,
@@ -35,7 +35,7 @@ def hopper(text: str = "") -> Hardware:
             link_speed=32.0,
             link_speed_max=32.0,
             numa_node=number // 4,
-            bridges=(f"0000:{number // 2}0:01.0", f"0000:{number // 2}1:00.0", f"0000:{number // 2}2:0{number % 2}.0"),
+            bridges=tuple(f"{text}0000:{number // 2}{end}" for end in ("0:01.0", "1:00.0", f"2:0{number % 2}.0")),
             nvlink="NVLink4 900 GB/s",
         )
         for number, slot in enumerate(slots)
@@ -51,7 +51,7 @@ def hopper(text: str = "") -> Hardware:
         driver=text or "580.95.05",
         flavour="open",
         gpus=gpus,
-        switches=tuple(f"0000:0{number}:00.0" for number in range(4, 8)),
+        switches=tuple(f"{text}0000:0{number}:00.0" for number in range(4, 8)),
     )
 
 
@@ -107,7 +107,7 @@ def hopper_checks(text: str = "", *, slow: int | None = None) -> tuple[Check, ..
     matmul = [
         Measure(
             name="matmul-bf16",
-            subject=uuid(number),
+            subject=f"{text[:100]}{uuid(number)}",
             kind="NVIDIA H100 80GB HBM3, 132 multiprocessors",
             value=speed,
             unit="TFLOPS",
