@@ -103,6 +103,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     made.wheel("simple", "numpy", "2.1")
     made.wheel("simple", "timm", "1.0", "torchvision", "torch")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, index=made)) as server:
+        made.server = server
         made.url = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield made

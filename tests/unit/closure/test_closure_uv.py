@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 from base64 import b64encode
 from pathlib import Path
@@ -154,6 +155,24 @@ def test_an_index_behind_a_proxy_that_is_not_there(closure, monkeypatch):
 def test_an_index_that_speaks_no_tls(index, closure):
     error = refused(closure("numpy", index=index.simple.replace("http:", "https:")))
     assert (error.code, "does not speak TLS" in error.message) == ("environment-index-refused", True)
+
+
+def test_a_certificate_that_is_not_trusted_and_then_is(index, closure, tmp_path, monkeypatch):
+    key, certificate = tmp_path / "key.pem", tmp_path / "ca.pem"
+    words = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=here"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    argv = ["openssl", "req", "-x509", *words, "-keyout", key, "-out", certificate]
+    subprocess.run(argv, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    index.server.socket = context.wrap_socket(index.server.socket, server_side=True)
+    asked = closure("numpy", index=index.simple.replace("http:", "https:"))
+    error = refused(asked)
+    assert error.code == "environment-index-refused"
+    assert "shows a certificate that this machine does not trust" in error.message
+    assert "SSL_CERT_FILE=" in error.remedy
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert packages(compile_uv(asked, "").body) == {"numpy": "2.1"}
 
 
 def test_offline(closure, monkeypatch):
