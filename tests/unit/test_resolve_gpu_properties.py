@@ -385,9 +385,11 @@ def test_advice_leads_somewhere(node: Facts, request: Request) -> None:
         for way in re.split("; (?:or )?|one of: ", advice):
             changes = told(way)
             if changes:
-                after = {p.code for p in planned(node, Request.model_validate(request.model_dump() | changes)).problems}
-                assert code not in after, way
-                assert not (after - {p.code for p in plan.problems}) & OF_THE_DRIVER, (code, way)
+                after = [p.code for p in planned(node, Request.model_validate(request.model_dump() | changes)).problems]
+                before = [p.code for p in plan.problems]
+                # Of two environments that are refused, the other may stay so.
+                assert after.count(code) < max(before.count(code), 1), way
+                assert not (set(after) - set(before)) & OF_THE_DRIVER, (code, way)
 
 
 def told(way: str) -> dict[str, Any]:
