@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustrap.model.certificate import Certificate, Change, Fleet, Gpu, Hardware
-from gpustrap.model.check import Check, Verdict
+from gpustrap.model.check import WORST_FIRST, Check, Verdict
 from gpustrap.report.figures.bars import Bars, Matrix, bars, matrices
 from gpustrap.report.figures.curves import Chart, charts
 from gpustrap.report.figures.topology import Topology, topology
@@ -59,6 +59,7 @@ class FleetView:
     """All of it.
 
     Attributes:
+        nodes: What failed first: of a thousand nodes, these are looked for.
         one: Whether it is about one node, and no fleet.
     """
 
@@ -76,7 +77,8 @@ class FleetView:
 
 def view_fleet(fleet: Fleet) -> FleetView:
     """Put together what a report shows."""
-    nodes = tuple(_view_node(certificate) for certificate in fleet.nodes)
+    worst_first = sorted(fleet.nodes, key=lambda node: WORST_FIRST.index(node.verdict))
+    nodes = tuple(_view_node(certificate) for certificate in worst_first)
     return FleetView(
         fleet=fleet,
         headline=_headline(fleet),
@@ -84,7 +86,7 @@ def view_fleet(fleet: Fleet) -> FleetView:
         started=moment(fleet.started),
         level=LEVELS[fleet.level],
         nodes=nodes,
-        steps=tuple(step for certificate in fleet.nodes for step in _steps(certificate)),
+        steps=tuple(step for certificate in worst_first for step in _steps(certificate)),
         worse=fleet.worse,
         other=tuple(change for change in fleet.changes if not change.worse),
         one=len(nodes) == 1 and not fleet.problems,

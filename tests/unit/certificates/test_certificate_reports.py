@@ -85,6 +85,12 @@ def test_the_page_has_everything(whole: Fleet) -> None:
     assert "&lt;section" not in page(whole)
 
 
+def test_what_failed_comes_first(whole: Fleet) -> None:
+    for text in (parse(page(whole)).shown, markdown.render_certificates(view_fleet(whole))):
+        places = [text.index(name) for name in ("rack1-n2", "lab-n3", "rack1-n1")]
+        assert places == sorted(places)
+
+
 def test_the_page_of_one_node_is_about_it_alone(whole: Fleet) -> None:
     one = whole.model_copy(update={"nodes": whole.nodes[2:], "problems": ()})
     shown = parse(page(one)).shown
