@@ -13,9 +13,9 @@ import pytest
 
 from gpustrap.commands.probe import NODE_PACKAGE
 from gpustrap.ssh import node_loader, payload
-from gpustrap.verify import quick
+from gpustrap.verify import protocol
 
-FILES = sorted(quick.NODE_PACKAGE.rglob("*.py"))
+FILES = sorted(protocol.NODE_PACKAGE.rglob("*.py"))
 FRAMEWORKS = {"jax", "tensorflow", "torch", "vllm"}  # of an environment's own Python, in the smoke scripts alone
 PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.*.*/bin/python")) or [Path(sys.executable)]
 SUPPORTED = [p for p in PYTHONS if int(p.parts[-3].split(".")[1]) >= 8] if len(PYTHONS) > 1 else PYTHONS
@@ -31,7 +31,7 @@ def imported(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(quick.NODE_PACKAGE)))
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(protocol.NODE_PACKAGE)))
 def test_it_is_python_38_and_needs_the_standard_library_alone(file: Path) -> None:
     allowed = {*sys.stdlib_module_names, NODE_PACKAGE.name, *(FRAMEWORKS if file.parent.name == "smoke" else ())}
     assert imported(ast.parse(file.read_text(), feature_version=(3, 8))) <= allowed
@@ -40,11 +40,11 @@ def test_it_is_python_38_and_needs_the_standard_library_alone(file: Path) -> Non
 @pytest.mark.parametrize("python", SUPPORTED, ids=lambda p: p.parts[-3])
 def test_it_answers_as_it_is_sent(python: Path) -> None:
     """Through the loader, from memory: with the scripts of an environment's check, which are written out from there."""
-    code = payload.bundle(quick.NODE_PACKAGE, NODE_PACKAGE)
+    code = payload.bundle(protocol.NODE_PACKAGE, NODE_PACKAGE)
     args = {"prefix": "/nowhere", "name": "torch", "digest": "0" * 64, "compute": [], "gpus": [], "framework": "jax"}
     checks = {"environment-torch": args}
     request = json.dumps({"verb": "verify", "args": {"run_id": "r", "seconds": 60, "checks": checks}}).encode()
-    header = {"code": len(code), "request": len(request), "entry": quick.ENTRY, "marker": "MARK", "seconds": 60}
+    header = {"code": len(code), "request": len(request), "entry": protocol.ENTRY, "marker": "MARK", "seconds": 60}
     loader = Path(str(node_loader.__file__)).read_text()
     program = f"import sys; stream = sys.stdin.buffer; exec({loader!r})"
     done = subprocess.run(
@@ -59,7 +59,7 @@ def test_it_answers_as_it_is_sent(python: Path) -> None:
 
 @pytest.mark.parametrize("python", SUPPORTED, ids=lambda p: p.parts[-3])
 def test_smoke_scripts_are_written_from_memory(python: Path, tmp_path: Path) -> None:
-    modules = zlib.decompress(payload.bundle(quick.NODE_PACKAGE, NODE_PACKAGE)).decode()
+    modules = zlib.decompress(payload.bundle(protocol.NODE_PACKAGE, NODE_PACKAGE)).decode()
     program = f"""
 import json, pathlib, sys
 exec({Path(str(node_loader.__file__)).read_text()!r})
@@ -68,5 +68,5 @@ from gpustrap_verify import smoke_files
 smoke_files.write(pathlib.Path(sys.argv[1]))
 """
     subprocess.run([python, "-IS", "-c", program, tmp_path], input=modules, text=True, check=True)
-    here = {f.name: f.read_text() for f in (quick.NODE_PACKAGE / "smoke").glob("*.py")}
+    here = {f.name: f.read_text() for f in (protocol.NODE_PACKAGE / "smoke").glob("*.py")}
     assert {f.name: f.read_text() for f in (tmp_path / "smoke").iterdir()} == here

@@ -18,11 +18,11 @@ from gpustrap.model.node import Endpoint, Node, Secrets
 from gpustrap.model.progress import Step
 from gpustrap.model.request import Request
 from gpustrap.model.site import Site
-from gpustrap.verify import quick
+from gpustrap.verify import protocol, wanted
 
 ENTRY = NodeLock(request_digest="a", system_digest="b", os="debian 13", choices=(), roles={})
 NEXT = "gpustrap enroll n1"
-ASKED = [w.id for w in quick.WANTED if not w.role]
+ASKED = [w.id for w in wanted.WANTED if not w.role]
 
 
 def node(name: str) -> Node:
@@ -130,8 +130,8 @@ def test_the_checks_of_one_run_share_its_id_and_have_time_to_end(world: SimpleNa
     requests = [request["args"] for _, request in world.asked]
     assert len({r["run_id"] for r in requests}) == 1
     assert [name for name, _ in world.asked] == ["n1", "n2"]
-    assert world.rest["timeout"] > quick.SECONDS
-    assert world.rest["packages"] == (quick.NODE_PACKAGE, verify.NODE_PACKAGE)
+    assert world.rest["timeout"] > wanted.SECONDS
+    assert world.rest["packages"] == (protocol.NODE_PACKAGE, verify.NODE_PACKAGE)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,19 @@ class Kind(StrEnum):
     PROMETHEUS = "prometheus"
 
 
+class Thoroughness(StrEnum):
+    """How much is checked; each has what those before it have."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+
+
+LevelOption = Annotated[
+    Thoroughness,
+    typer.Option(
+        "--level", help="quick: about a minute; standard: all memory, all copies, every framework's training, too."
+    ),
+]
 KindOption = Annotated[
     Kind, typer.Option("--format", help="table for people; json, junit, markdown or prometheus for programs.")
 ]
@@ -57,6 +70,7 @@ def add(app: typer.Typer) -> None:
         epilog=examples(
             "gpustrap verify",
             "gpustrap verify n1 rack2",
+            "gpustrap verify --level standard n1",
             "gpustrap verify --format junit >verify.xml",
             "gpustrap verify --against .gpustrap/certificates/fleet.json",
         ),
@@ -69,6 +83,7 @@ def verify(
     site: SiteOption = Path(),
     limit: LimitOption = None,
     local: LocalOption = False,
+    level: LevelOption = Thoroughness.QUICK,
     form: KindOption = Kind.TABLE,
     out: OutOption = None,
     against: AgainstOption = None,
@@ -105,7 +120,7 @@ def verify(
         nodes, secrets = choose_local(place, secrets, nodes, limit)
     chosen = load_nodes(place, nodes, limit)
     with progress("Verifying") as say:
-        fleet = certify_nodes(place, chosen, secrets=secrets, forks=forks, progress=say)
+        fleet = certify_nodes(place, chosen, secrets=secrets, level=level.value, forks=forks, progress=say)
     if against:
         fleet = compare(fleet, str(against), before)
     _show(fleet, form)

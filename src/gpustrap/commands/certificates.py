@@ -15,6 +15,7 @@ from gpustrap.commands.verify import Verified, exit_code, verify
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
 from gpustrap.model.certificate import Certificate, Change, Fleet
+from gpustrap.model.check import Level
 from gpustrap.model.node import Node, Secrets
 from gpustrap.model.progress import Progress, silent
 from gpustrap.model.site import Site
@@ -30,7 +31,13 @@ OURS, OTHERS = 0o600, 0o644  # a site is its user's; what goes elsewhere is for 
 
 
 def certify_nodes(
-    site: Site, nodes: Sequence[Node], *, secrets: Secrets, forks: int = 20, progress: Progress = silent
+    site: Site,
+    nodes: Sequence[Node],
+    *,
+    secrets: Secrets,
+    level: Level = "quick",
+    forks: int = 20,
+    progress: Progress = silent,
 ) -> Fleet:
     """Verify nodes; everything that was found out is in the summary.
 
@@ -38,14 +45,15 @@ def certify_nodes(
         site: The site.
         nodes: Which nodes.
         secrets: Passwords of this run.
+        level: How thorough.
         forks: Nodes worked on at a time.
         progress: Told how it goes.
     """
     start, now = time.monotonic(), datetime.now(UTC)
     catalog, lock = load_catalog(), read_lock(site)
     run = f"{now:%Y%m%dT%H%M%SZ}-{random.token_hex(3)}"
-    results = verify(site, nodes, secrets=secrets, facts=True, run_id=run, forks=forks, progress=progress)
-    of = Verification(run, now.isoformat(timespec="seconds"), "quick", __version__, catalog.digest)
+    results = verify(site, nodes, secrets=secrets, level=level, facts=True, run_id=run, forks=forks, progress=progress)
+    of = Verification(run, now.isoformat(timespec="seconds"), level, __version__, catalog.digest)
     certificates = tuple(
         certify(of, result.checks, result.facts, lock.nodes.get(name) if lock else None, catalog)
         for name, result in results.items()

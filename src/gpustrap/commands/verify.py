@@ -12,7 +12,7 @@ from gpustrap.commands.inspect import validate
 from gpustrap.commands.probe import NODE_PACKAGE, ask_nodes
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode, worst
-from gpustrap.model.check import Check, NodeChecks, Verdict
+from gpustrap.model.check import Check, Level, NodeChecks, Verdict
 from gpustrap.model.facts import Facts
 from gpustrap.model.lock import Lock
 from gpustrap.model.node import Node, Secrets
@@ -22,7 +22,8 @@ from gpustrap.site.lockfile import read_lock
 from gpustrap.ssh.auth import SITE_KEY
 from gpustrap.ssh.fanout import for_each
 from gpustrap.ssh.session import connect
-from gpustrap.verify import fleet, quick
+from gpustrap.verify import fleet, protocol
+from gpustrap.verify.wanted import LOGIN_SECONDS
 
 VERDICT_CODES = {
     Verdict.PASS: ExitCode.OK,
@@ -51,23 +52,24 @@ class _Verification:
     lock: Lock | None
     run_id: str
     roles: Collection[str] | None
+    level: Level
     facts: bool
 
-    def scope(self, name: str) -> quick.Scope:
+    def scope(self, name: str) -> protocol.Scope:
         """What is checked of one node."""
         assert self.lock is not None  # noqa: S101 - only planned nodes are asked
-        return quick.Scope(name, self.lock.nodes[name], self.roles)
+        return protocol.Scope(name, self.lock.nodes[name], self.roles, self.level)
 
     def request(self, node: Node) -> dict[str, Any]:
         """What to ask one node; the time is taken just before it is sent."""
-        request = quick.build_request(self.scope(node.name), run_id=self.run_id, now=time.time())
+        request = protocol.build_request(self.scope(node.name), run_id=self.run_id, now=time.time())
         request["args"]["facts"] = self.facts
         return request
 
     def login(self, node: Node) -> Check:
         """Log in anew with keys alone; it should be the site's that is taken."""
         if node.endpoint.local:
-            return quick.no_login_check()
+            return protocol.no_login_check()
         start = time.monotonic()
         try:
             with connect(
@@ -76,12 +78,12 @@ class _Verification:
                 answer, login = session.run("true", timeout=30), session.login
         except GpustrapError as error:
             first = error.problems[0]
-            return quick.login_check(f"{first.message}\n{first.evidence}".strip(), first.remedy)
+            return protocol.login_check(f"{first.message}\n{first.evidence}".strip(), first.remedy)
         if answer.rc != 0:
-            return quick.login_check(f"true: exit status {answer.rc}\n{answer.stderr.decode(errors='replace')}")
+            return protocol.login_check(f"true: exit status {answer.rc}\n{answer.stderr.decode(errors='replace')}")
         if login != SITE_KEY:
-            return quick.other_login_check(login, f"gpustrap enroll {node.name}")
-        return quick.login_check(seconds=round(time.monotonic() - start, 3))
+            return protocol.other_login_check(login, f"gpustrap enroll {node.name}")
+        return protocol.login_check(seconds=round(time.monotonic() - start, 3))
 
 
 def verify_nodes(
@@ -116,13 +118,17 @@ def verify(
     *,
     secrets: Secrets,
     roles: Collection[str] | None = None,
+    level: Level = "quick",
     facts: bool = False,
     run_id: str = "",
     forks: int = 20,
     progress: Progress = silent,
 ) -> dict[str, Verified | GpustrapError]:
-    """The same, with what each node is where ``facts`` are asked for; ``run_id`` labels what the checks make there."""
-    verification = _Verification(site, read_lock(site), run_id or random.token_hex(8), roles, facts)
+    """The same at any level, with what each node is where ``facts`` are asked for.
+
+    ``run_id`` labels what the checks make on the node.
+    """
+    verification = _Verification(site, read_lock(site), run_id or random.token_hex(8), roles, level, facts)
     planned = [n for n in nodes if verification.lock and n.name in verification.lock.nodes]
     results: dict[str, Verified | GpustrapError] = {
         n.name: GpustrapError(_not_planned(n.name)) for n in nodes if n not in planned
@@ -132,10 +138,10 @@ def verify(
         planned,
         secrets=secrets,
         request=verification.request,
-        entry=quick.ENTRY,
-        packages=(quick.NODE_PACKAGE, NODE_PACKAGE),
+        entry=protocol.ENTRY,
+        packages=(protocol.NODE_PACKAGE, NODE_PACKAGE),
         forks=forks,
-        timeout=max((quick.seconds(verification.scope(n.name).lock) for n in planned), default=0) + quick.LOGIN_SECONDS,
+        timeout=max((verification.scope(n.name).seconds for n in planned), default=0) + LOGIN_SECONDS,
         progress=lambda step: progress(Step(step.node, step.text)) if not step.done else None,
     )
     answered = [n for n in planned if not isinstance(answers[n.name], GpustrapError)]
@@ -151,7 +157,7 @@ def verify(
 
 
 def _result(
-    scope: quick.Scope, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
+    scope: protocol.Scope, answer: dict[str, Any] | GpustrapError, login: Check | GpustrapError | None
 ) -> Verified | GpustrapError:
     if isinstance(answer, GpustrapError):
         return answer
@@ -162,7 +168,7 @@ def _result(
         return GpustrapError(_broken(scope.name, error if isinstance(error, dict) else {}))
     assert login is not None  # noqa: S101 - every node that answered was logged in to
     facts = validate(scope.name, answer["data"].get("facts"))
-    checks = quick.with_login(scope.name, login, quick.read_answer(scope, answer["data"]))
+    checks = protocol.with_login(scope.name, login, protocol.read_answer(scope, answer["data"]))
     return Verified(checks, facts if isinstance(facts, Facts) else None)
 
 

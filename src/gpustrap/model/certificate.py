@@ -9,10 +9,8 @@ from pydantic import Field
 from gpustrap.errors import Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.base import Frozen
-from gpustrap.model.check import WORST_FIRST, Check, Verdict
+from gpustrap.model.check import WORST_FIRST, Check, Level, Verdict
 from gpustrap.model.lock import Choice
-
-Level = Literal["quick", "standard", "burnin"]
 
 
 class Gpu(Frozen):

@@ -19,6 +19,10 @@ Words = Annotated[str, Field(max_length=200)]
 Unit = Annotated[str, Field(max_length=16)]
 
 
+Level = Literal["quick", "standard", "burnin"]
+LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")  # each has the checks of those before it
+
+
 class Verdict(StrEnum):
     """Never a silent pass: a check that could not run is ``fail`` or ``skip`` with a reason."""
 

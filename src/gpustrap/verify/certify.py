@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpustrap.catalog.schema import Catalog
-from gpustrap.model.certificate import Certificate, Gpu, Hardware, Level
-from gpustrap.model.check import NodeChecks
+from gpustrap.model.certificate import Certificate, Gpu, Hardware
+from gpustrap.model.check import Level, NodeChecks
 from gpustrap.model.facts import NVSWITCH, Facts, PciFacts
 from gpustrap.model.lock import NodeLock
 

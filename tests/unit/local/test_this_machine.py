@@ -31,7 +31,7 @@ from gpustrap.report import next_step, resume_text
 from gpustrap.site import owner
 from gpustrap.site.create import create_site
 from gpustrap.site.inventory import this_machine
-from gpustrap.verify import quick
+from gpustrap.verify import protocol
 
 STEP = BootStep(stage="driver", state="reboot-needed", code="driver-reboot", reason="it waits", target="driver 595")
 WAITS = NodeRun(node="localhost", outcome=Outcome.CHANGED, boots=(STEP,))
@@ -147,7 +147,7 @@ def test_what_roles_make_here_is_not_for_root_alone(tmp_path: Path) -> None:
 
 
 def test_nobody_logs_in_to_this_machine() -> None:
-    check = quick.no_login_check()
+    check = protocol.no_login_check()
     assert (check.id, check.verdict, bool(check.reason)) == ("ssh-login", "skip", True)
 
 

@@ -15,7 +15,7 @@ import pytest
 from gpustrap.commands.probe import NODE_PACKAGE
 from gpustrap.lab.gpus import build, machine, state, sysfs
 from gpustrap.lab.gpus.machine import Fault, Machine, inject
-from gpustrap.verify import kernels, quick
+from gpustrap.verify import kernels, protocol
 
 ASK = """
 import json, sys, time
@@ -46,7 +46,7 @@ class Simulated:
     def run(self, there: Machine, program: str, given: str, **environment: str) -> str:
         """What a program says."""
         state.write(self.directory / "state", there)
-        packages = os.pathsep.join(str(package.parent) for package in (quick.NODE_PACKAGE, NODE_PACKAGE))
+        packages = os.pathsep.join(str(package.parent) for package in (protocol.NODE_PACKAGE, NODE_PACKAGE))
         names = {"LD_LIBRARY_PATH": str(self.directory), "LAB_GPU_STATE": str(self.directory / "state")}
         done = subprocess.run(
             [sys.executable, "-c", program],

@@ -13,7 +13,7 @@ from gpustrap_node.facts import collect_hardware
 from gpustrap_node.host import Host
 from gpustrap_node.main import tidy
 
-from . import conda, docker, environment, gpu, host
+from . import conda, docker, environment, gpu, gpu_compute, host
 from .node import Finding, Node, failed
 
 CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
@@ -22,6 +22,11 @@ CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
     "clock-sane": host.clock,
     "disk-has-room": host.disk,
     "driver-loaded": gpu.driver,
+    "gpu-matmul": gpu_compute.matmul,
+    "gpu-cublas": gpu_compute.cublas,
+    "gpu-memory": gpu_compute.memory,
+    "gpu-bandwidth": gpu_compute.bandwidth,
+    "gpu-peers": gpu_compute.peers,
     "docker-daemon": docker.daemon,
     "docker-config": docker.config,
     "docker-runs-a-container": docker.container,
@@ -35,8 +40,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """Run the checks.
 
     Args:
-        request: ``args``: ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments; ``facts``: whether to
-            say what this machine is.
+        request: ``args``: ``run_id``, ``seconds`` for all of it, ``checks``: id -> its arguments; ``modules``: PTX of
+            our kernels by compute capability, for checks of GPUs; ``facts``: whether to say what this machine is.
 
     Returns:
         ``{"ok": true, "data": {"checks": [...], "facts": {...} or null}}``, or
@@ -50,7 +55,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         deadline = time.monotonic() + args["seconds"]
         root = str(request.get("root", "/"))
         node = Node(args["run_id"], deadline, Path(root))
-        checks = [run(node, name, wanted) for name, wanted in args["checks"].items()]
+        modules = args.get("modules") or {}
+        checks = [run(node, name, {"modules": modules, **wanted}) for name, wanted in args["checks"].items()]
         return {"ok": True, "data": {"checks": checks, "facts": facts(root) if args.get("facts") else None}}
 
 

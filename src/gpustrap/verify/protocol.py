@@ -1,184 +1,22 @@
-"""Level quick: what is asked of a node that has just been applied, and how its answers become checks."""
+"""What is asked of a node, and how its answers become checks: a node's answer is hostile input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from gpustrap.content import PACKAGE
-from gpustrap.model.check import WORST_FIRST, Check, NodeChecks, Verdict
-from gpustrap.model.environment import PYTHON, Environment
+from gpustrap.model.check import WORST_FIRST, Check, Level, NodeChecks, Verdict
 from gpustrap.model.lock import NodeLock
-from gpustrap.verify import remedies
+from gpustrap.verify import kernels, remedies
+from gpustrap.verify.wanted import ENVIRONMENTS, ITEMS, Variables, Wanted, seconds, units, wanted_checks
 
 NODE_PACKAGE: Path = PACKAGE / "verify" / "gpustrap_verify"
 ENTRY = "gpustrap_verify.main"
-SECONDS = 600  # for all checks of a node; a first environment from a slow mirror takes minutes
-ENVIRONMENT_SECONDS = 300  # more for each environment: frameworks start slowly, and are used on every GPU
-ENVIRONMENTS = "ml_environments"
-SIZE, SIMULATED_SIZE = 1024, 32  # rows and columns of matrices; stand-ins of frameworks reckon in Python
-LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
-
-# What the lock's choices call that of a role, where it is not the role's name; an environment's is its check's id.
-ITEMS = {"nvidia_driver": "driver"}
-
-Variables = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One check of the node program.
-
-    Attributes:
-        id: Its name there and here.
-        title: For people.
-        role: The role whose work it proves; left out (skip) when the lock does not give the node that role.
-            Empty: asked of every node.
-        arguments: From the roles' variables to the check's arguments.
-    """
-
-    id: str
-    title: str
-    role: str
-    arguments: Callable[[NodeLock], Variables]
-
-
-def _role(lock: NodeLock, role: str) -> Variables:
-    """A role's variables without their prefix."""
-    return {name.removeprefix(f"{role}_"): value for name, value in lock.roles.get(role, {}).items()}
-
-
-def _units(lock: NodeLock) -> Variables:
-    units = ["ssh.service", "sshd.service"]
-    if "docker" in lock.roles:
-        units += ["docker.service", "docker.socket", "containerd.service"]
-    return {"units": [*units, *filter(None, [_time_service(lock)])]}
-
-
-def _time_service(lock: NodeLock) -> str:
-    server = _role(lock, "ubuntu_server")
-    if not server.get("time_sync"):
-        return ""
-    service = str(server.get("time_sync_service") or "")
-    return service if not service or "." in service else f"{service}.service"
-
-
-def _clock(lock: NodeLock) -> Variables:
-    return {"ahead": LOGIN_SECONDS, "service": _time_service(lock)}  # the controller's time is added when it is sent
-
-
-def _disk(lock: NodeLock) -> Variables:
-    paths = ["/", "/boot", "/boot/efi", "/var", "/tmp", "/var/tmp"]  # noqa: S108 - looked at, not written to
-    if "docker" in lock.roles:
-        daemon = _role(lock, "docker").get("daemon") or {}
-        paths.append(str(daemon.get("data-root") or "/var/lib/docker"))
-    if "conda" in lock.roles:
-        paths.append(str(_role(lock, "conda")["prefix"]))
-    return {"paths": paths}
-
-
-def _conda_environment(lock: NodeLock) -> Variables:
-    conda = _role(lock, "conda")
-    return {
-        "prefix": conda["prefix"],
-        "channels": list(conda["channels"]),
-        "packages": ["python"],
-        "program": ["bin/python", "-c", "print('TOKEN')"],
-        "proxy": _proxy(conda.get("proxy") or {}),
-    }
-
-
-def _proxy(proxy: Variables) -> dict[str, str]:
-    no_proxy = proxy.get("no_proxy") or ()
-    values = {
-        "http_proxy": proxy.get("http"),
-        "https_proxy": proxy.get("https"),
-        "no_proxy": no_proxy if isinstance(no_proxy, str) else ",".join(no_proxy),
-    }
-    return {name: str(value) for name, value in values.items() if value}
-
-
-WANTED: tuple[Wanted, ...] = (
-    Wanted("sudo-works", "The login becomes root", "", lambda _lock: {}),
-    Wanted("systemd-healthy", "No unit has failed", "", _units),
-    Wanted("clock-sane", "The clock is right", "", _clock),
-    Wanted("disk-has-room", "Filesystems have room", "", _disk),
-    Wanted(
-        "driver-loaded",
-        "The locked driver is loaded",
-        "nvidia_driver",
-        lambda lock: {"version": str(_role(lock, "nvidia_driver").get("version") or "")},
-    ),
-    Wanted(
-        "docker-daemon",
-        "The docker daemon runs, in the locked version",
-        "docker",
-        lambda lock: {"packages": _role(lock, "docker").get("packages") or []},
-    ),
-    Wanted(
-        "docker-config",
-        "Docker is configured as locked",
-        "docker",
-        lambda lock: {"daemon": _role(lock, "docker").get("daemon") or {}},
-    ),
-    Wanted("docker-runs-a-container", "Docker runs a container", "docker", lambda _lock: {}),
-    Wanted(
-        "conda-version",
-        "Conda is the locked version",
-        "conda",
-        lambda lock: {key: _role(lock, "conda")[key] for key in ("prefix", "version")},
-    ),
-    Wanted("conda-creates-an-environment", "Conda makes an environment", "conda", _conda_environment),
-)
-
-
-def _environments(lock: NodeLock) -> tuple[Environment, ...]:
-    return tuple(Environment.model_validate(found) for found in _role(lock, ENVIRONMENTS).get("environments") or ())
-
-
-def _environment(lock: NodeLock, wanted: Environment) -> Variables:
-    role = _role(lock, ENVIRONMENTS)
-    return {
-        "name": wanted.name,
-        "prefix": role["prefix"],
-        "digest": wanted.digest,
-        "framework": wanted.framework,
-        "modules": list(wanted.modules),
-        "compute": [] if wanted.framework == PYTHON else list(wanted.compute),
-        "gpus": list(wanted.gpus),
-        "users": wanted.users,
-        "gpu_group": str(_role(lock, "nvidia_driver").get("group") or ""),
-        "conda": wanted.engine == "conda",
-        "size": SIMULATED_SIZE if lock.simulated else SIZE,
-        "thorough": True,
-    }
-
-
-def _title(wanted: Environment) -> str:
-    if wanted.framework == PYTHON:
-        return f"Environment {wanted.name} is complete"
-    if not wanted.compute:
-        return f"Environment {wanted.name} works on the CPU"
-    return f"Environment {wanted.name} uses {'its' if wanted.gpus else 'all'} GPUs"
-
-
-def wanted_checks(lock: NodeLock) -> tuple[Wanted, ...]:
-    """Every check of a node: those of all nodes, and one for each environment that its lock has."""
-    found = (
-        Wanted(f"environment-{one.name}", _title(one), ENVIRONMENTS, partial(_environment, wanted=one))
-        for one in _environments(lock)
-    )
-    return (*WANTED, *found)
-
-
-def seconds(lock: NodeLock) -> int:
-    """How long all checks of a node may take."""
-    return SECONDS + ENVIRONMENT_SECONDS * len(_environments(lock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +27,18 @@ class Scope:
         name: Inventory name.
         lock: The node's entry of the lock.
         roles: Only the work of these roles, and what holds for every node; None for all of the lock.
+        level: How thorough.
     """
 
     name: str
     lock: NodeLock
     roles: Collection[str] | None = None
+    level: Level = "quick"
+
+    @property
+    def seconds(self) -> int:
+        """How long all of it may take."""
+        return seconds(self.lock, self.level)
 
     def left_out(self, wanted: Wanted) -> str:
         """Why a check is not made; empty when it is."""
@@ -218,10 +63,13 @@ def build_request(scope: Scope, *, run_id: str, now: float) -> dict[str, Any]:
         now: This machine's clock, seconds since the epoch.
     """
     done = scope.done()
-    checks = {w.id: w.arguments(done) for w in wanted_checks(done) if not scope.left_out(w)}
-    checks["systemd-healthy"] = _units(scope.lock)  # a unit of ours that has failed is one, whichever run brought it
+    wanted = [one for one in wanted_checks(done, scope.level) if not scope.left_out(one)]
+    checks = {one.id: one.arguments(done) for one in wanted}
+    checks["systemd-healthy"] = units(scope.lock)  # a unit of ours that has failed is one, whichever run brought it
     checks["clock-sane"]["controller"] = now
-    return {"verb": "verify", "args": {"run_id": run_id, "seconds": seconds(scope.lock), "checks": checks}}
+    modules = kernels.modules() if any(one.kernels for one in wanted) else {}
+    args = {"run_id": run_id, "seconds": scope.seconds, "checks": checks, "modules": modules}
+    return {"verb": "verify", "args": args}
 
 
 def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -236,7 +84,7 @@ def read_answer(scope: Scope, data: Mapping[str, Any]) -> tuple[Check, ...]:
     """
     sent = data.get("checks")
     answers = [a for a in sent if isinstance(a, dict)] if isinstance(sent, list) else []
-    wanted = wanted_checks(scope.lock)
+    wanted = wanted_checks(scope.lock, scope.level)
     return tuple(_read_one(one, scope, [a for a in answers if a.get("id") == one.id]) for one in wanted)
 
 
@@ -261,7 +109,7 @@ def _read_one(wanted: Wanted, scope: Scope, answers: list[dict[str, Any]]) -> Ch
         return Check(**ours, verdict=Verdict.FAIL, reason="the node's answer cannot be read", evidence=said)
     if check.verdict is not Verdict.PASS and not check.reason:
         return check.model_copy(update={"reason": "the node gave no reason"})
-    if check.verdict is Verdict.SKIP:  # a node skips nothing that we asked for
+    if check.verdict is Verdict.SKIP and not wanted.may_skip:
         return check.model_copy(update={"verdict": Verdict.FAIL, "reason": f"not done: {check.reason}"})
     return _no_better_than_measured(check)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from gpustrap.model.check import Measure, NodeChecks, Verdict
 from gpustrap.model.lock import Choice, NodeLock
 from gpustrap.report.verify_text import render
-from gpustrap.verify import quick, remedies
+from gpustrap.verify import protocol, remedies, wanted
 from gpustrap.verify.gpustrap_verify.main import CHECKS
 from gpustrap.verify.gpustrap_verify.remedies import Remedy
 
@@ -39,27 +39,59 @@ WHOLE = make_lock(ubuntu_server=SERVER, nvidia_driver=DRIVER, docker=DOCKER, con
 
 
 def answer(**changed: Any) -> dict[str, Any]:
-    return {"checks": [{"id": w.id, "verdict": "pass", **changed} for w in quick.WANTED]}
+    return {"checks": [{"id": w.id, "verdict": "pass", **changed} for w in wanted.WANTED]}
 
 
 def by_id(lock: NodeLock, data: Any) -> dict[str, Any]:
-    return {c.id: c for c in quick.read_answer(quick.Scope("n1", lock), data)}
+    return {c.id: c for c in protocol.read_answer(protocol.Scope("n1", lock, level="standard"), data)}
 
 
 def test_the_node_knows_every_check_and_no_other() -> None:
-    assert {w.id for w in quick.WANTED} | {"environment"} == set(CHECKS)
+    assert {w.id for w in wanted.WANTED} | {"environment"} == set(CHECKS)
+
+
+GPU_CHECKS = {"gpu-matmul", "gpu-cublas", "gpu-memory", "gpu-bandwidth", "gpu-peers"}
+
+
+def test_each_level_has_the_checks_of_those_before_it() -> None:
+    quick, standard = (
+        protocol.build_request(protocol.Scope("n1", WHOLE, level=level), run_id="r", now=0)["args"]
+        for level in ("quick", "standard")
+    )
+    assert set(standard["checks"]) - set(quick["checks"]) == GPU_CHECKS - {"gpu-matmul"}
+    assert set(quick["checks"]) < set(standard["checks"])
+    assert standard["seconds"] > quick["seconds"]
+    assert set(quick["modules"]) == {"50", "75"}
+
+
+def test_kernels_are_sent_only_where_a_gpu_is_checked() -> None:
+    lock = make_lock(ubuntu_server=SERVER)
+    assert protocol.build_request(protocol.Scope("n1", lock), run_id="r", now=0)["args"]["modules"] == {}
+
+
+@pytest.mark.parametrize(("simulated", "size"), [(False, wanted.GPU_SIZE), (True, wanted.GPU_SIMULATED_SIZE)])
+def test_gpus_are_used_by_who_may_use_them(simulated: bool, size: int) -> None:
+    lock = make_lock(simulated, nvidia_driver={**DRIVER, "nvidia_driver_group": "gpu"})
+    asked = protocol.build_request(protocol.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["gpu-matmul"]
+    assert (asked["groups"], asked["gpus"], asked["size"]) == (["gpu"], [], size)
+
+
+def test_a_matmul_that_was_skipped_has_failed_and_missing_peers_have_not() -> None:
+    checks = by_id(WHOLE, answer(verdict="skip", reason="there is one GPU"))
+    assert checks["gpu-peers"].verdict is checks["gpu-cublas"].verdict is Verdict.SKIP
+    assert checks["gpu-matmul"].verdict is checks["gpu-memory"].verdict is Verdict.FAIL
 
 
 def test_the_entry_is_a_module_with_main_in_the_package_that_is_sent() -> None:
-    assert callable(importlib.import_module(f"gpustrap.verify.{quick.ENTRY}").main)
-    assert quick.NODE_PACKAGE.name == quick.ENTRY.split(".")[0]
-    assert (quick.NODE_PACKAGE / "__init__.py").is_file()
+    assert callable(importlib.import_module(f"gpustrap.verify.{protocol.ENTRY}").main)
+    assert protocol.NODE_PACKAGE.name == protocol.ENTRY.split(".")[0]
+    assert (protocol.NODE_PACKAGE / "__init__.py").is_file()
 
 
 def test_request_is_made_of_the_lock() -> None:
-    request = quick.build_request(quick.Scope("n1", WHOLE), run_id="r1", now=123.0)
+    request = protocol.build_request(protocol.Scope("n1", WHOLE), run_id="r1", now=123.0)
     checks = request["args"]["checks"]
-    assert checks["clock-sane"] == {"controller": 123.0, "ahead": quick.LOGIN_SECONDS, "service": "chrony.service"}
+    assert checks["clock-sane"] == {"controller": 123.0, "ahead": wanted.LOGIN_SECONDS, "service": "chrony.service"}
     assert {"docker.service", "ssh.service", "chrony.service"} <= set(checks["systemd-healthy"]["units"])
     assert {"/", "/srv/docker", "/opt/conda"} <= set(checks["disk-has-room"]["paths"])
     assert checks["driver-loaded"] == {"version": "595.91.07"}
@@ -73,7 +105,7 @@ def test_request_is_made_of_the_lock() -> None:
 
 def test_a_role_that_is_not_locked_is_not_asked_and_skipped_with_a_reason() -> None:
     lock = make_lock(ubuntu_server=SERVER)
-    asked = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]
+    asked = protocol.build_request(protocol.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]
     assert not any(name.startswith(("docker", "conda")) for name in asked)
     checks = by_id(lock, answer())
     assert checks["docker-daemon"].verdict is Verdict.SKIP
@@ -83,9 +115,8 @@ def test_a_role_that_is_not_locked_is_not_asked_and_skipped_with_a_reason() -> N
 
 def test_no_time_service_is_wanted_when_time_sync_is_off() -> None:
     lock = make_lock(ubuntu_server={**SERVER, "ubuntu_server_time_sync": False})
-    assert (
-        quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["clock-sane"]["service"] == ""
-    )
+    asked = protocol.build_request(protocol.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]
+    assert asked["clock-sane"]["service"] == ""
 
 
 def test_simulated_comes_from_the_lock_not_from_the_node() -> None:
@@ -106,7 +137,7 @@ def test_simulated_comes_from_the_lock_not_from_the_node() -> None:
 def test_what_is_not_answered_has_failed(data: Any) -> None:
     checks = by_id(WHOLE, data)
     assert {c.verdict for c in checks.values()} == {Verdict.FAIL}
-    assert len(checks) == len(quick.WANTED)
+    assert len(checks) == len(wanted.WANTED)
 
 
 def test_an_answer_given_twice_has_failed() -> None:
@@ -178,14 +209,14 @@ def test_each_environment_of_the_lock_is_asked_for() -> None:
         {"name": "own", "framework": "python", "python": "3.13"},
         nvidia_driver={**DRIVER, "nvidia_driver_group": "gpu"},
     )
-    request = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)
-    assert request["args"]["seconds"] > quick.SECONDS
+    request = protocol.build_request(protocol.Scope("n1", lock, level="standard"), run_id="r", now=0)
+    assert request["args"]["seconds"] > wanted.SECONDS
     asked = request["args"]["checks"]
     torch, old = asked["environment-torch"], asked["environment-old"]
     assert (torch["prefix"], torch["digest"], torch["compute"]) == ("/srv/envs", TORCH["digest"], ["8.6"])
     assert (torch["gpu_group"], torch["users"], torch["thorough"], torch["conda"]) == ("gpu", "all", True, False)
     assert (old["gpus"], old["conda"]) == (["0000:65:00.0"], True)
-    titles = {w.id: w.title for w in quick.wanted_checks(lock)}
+    titles = {w.id: w.title for w in wanted.wanted_checks(lock, "quick")}
     assert titles["environment-torch"] == "Environment torch uses all GPUs"
     assert titles["environment-old"] == "Environment old uses its GPUs"
     assert titles["environment-cpu"] == "Environment cpu works on the CPU"
@@ -200,8 +231,8 @@ def test_an_environment_of_stand_ins_is_simulated_and_small() -> None:
     """Its choice in the lock is called as its check is."""
     lock = environments(TORCH, simulated=True)
     assert by_id(lock, answer())["environment-torch"].simulated
-    args = quick.build_request(quick.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["environment-torch"]
-    assert args["size"] == quick.SIMULATED_SIZE
+    args = protocol.build_request(protocol.Scope("n1", lock), run_id="r", now=0)["args"]["checks"]["environment-torch"]
+    assert args["size"] == wanted.SIMULATED_SIZE
     assert not by_id(environments(TORCH), answer())["environment-torch"].simulated
 
 
@@ -212,8 +243,8 @@ def test_a_remedy_names_its_environment() -> None:
 
 
 def test_login_check() -> None:
-    assert quick.login_check(seconds=0.2).verdict is Verdict.PASS
-    failed = quick.login_check("Permission denied", "gpustrap enroll n1")
+    assert protocol.login_check(seconds=0.2).verdict is Verdict.PASS
+    failed = protocol.login_check("Permission denied", "gpustrap enroll n1")
     assert (failed.verdict, failed.evidence, failed.remedy) == (Verdict.FAIL, "Permission denied", "gpustrap enroll n1")
     assert failed.reason
 
@@ -235,18 +266,18 @@ def test_every_remedy_that_a_node_may_name_has_words() -> None:
 
 def test_roles_that_a_run_left_out_are_not_checked_and_the_report_says_so() -> None:
     """On a fresh node, --tags ubuntu_server ended with 12: docker, which no run had brought, was asked for."""
-    scope = quick.Scope("n1", WHOLE, ("ubuntu_server",))
-    asked = quick.build_request(scope, run_id="r", now=0)["args"]["checks"]
-    assert set(asked) == {w.id for w in quick.WANTED if not w.role}
+    scope = protocol.Scope("n1", WHOLE, ("ubuntu_server",))
+    asked = protocol.build_request(scope, run_id="r", now=0)["args"]["checks"]
+    assert set(asked) == {w.id for w in wanted.WANTED if not w.role}
     assert asked["clock-sane"]["service"] == "chrony.service"
-    checks = {c.id: c for c in quick.read_answer(scope, answer())}
+    checks = {c.id: c for c in protocol.read_answer(scope, answer())}
     skipped = checks["docker-daemon"]
     assert (skipped.verdict, skipped.reason) == (Verdict.SKIP, "this run was only about ubuntu_server")
     assert NodeChecks(node="n1", checks=tuple(checks.values())).verdict is Verdict.PASS
 
 
 def test_the_time_service_is_ubuntu_servers_work_too() -> None:
-    asked = quick.build_request(quick.Scope("n1", WHOLE, ("docker",)), run_id="r", now=0)["args"]["checks"]
+    asked = protocol.build_request(protocol.Scope("n1", WHOLE, ("docker",)), run_id="r", now=0)["args"]["checks"]
     assert asked["clock-sane"]["service"] == ""
     assert {"docker-daemon", "docker-runs-a-container"} <= set(asked)
     assert "conda-version" not in asked
