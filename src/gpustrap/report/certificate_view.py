@@ -142,9 +142,12 @@ def _headline(fleet: Fleet) -> str:
 
 
 def _steps(certificate: Certificate) -> Iterator[NextStep]:
+    """Each once, with all that it is for."""
+    found: dict[str, list[str]] = {}
     for check in sorted(certificate.checks, key=_failed_first):
         if check.verdict in {Verdict.FAIL, Verdict.WARN}:
-            yield NextStep(certificate.node, check.title, check.remedy or f"gpustrap verify {certificate.node}")
+            found.setdefault(check.remedy or f"gpustrap verify {certificate.node}", []).append(check.title)
+    return (NextStep(certificate.node, "; ".join(titles), step) for step, titles in found.items())
 
 
 def _failed_first(check: Check) -> bool:

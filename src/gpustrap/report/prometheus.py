@@ -74,7 +74,9 @@ def _times(nodes: Iterable[Certificate]) -> Iterator[Sample]:
 
 def _checks(nodes: Iterable[Certificate]) -> Iterator[Sample]:
     for node in nodes:
-        yield from (({"node": node.node, "check": c.id}, float(VERDICTS[c.verdict])) for c in node.checks)
+        for check in node.checks:
+            labels = {"node": node.node, "check": check.id, "simulated": str(check.simulated).lower()}
+            yield labels, float(VERDICTS[check.verdict])
 
 
 def _durations(nodes: Iterable[Certificate]) -> Iterator[Sample]:

@@ -85,6 +85,23 @@ def test_the_page_has_everything(whole: Fleet) -> None:
     assert "&lt;section" not in page(whole)
 
 
+def test_a_step_for_several_checks_is_told_once(whole: Fleet) -> None:
+    node = whole.nodes[1]
+    checks = tuple(c.model_copy(update={"verdict": Verdict.FAIL, "remedy": "gpustrap apply n1"}) for c in node.checks)
+    fleet = whole.model_copy(update={"nodes": (node.model_copy(update={"checks": checks}),)})
+    (step,) = view_fleet(fleet).steps
+    assert step.what == "; ".join(check.title for check in checks)
+
+
+def test_figures_that_rest_on_a_stand_in_say_so(whole: Fleet) -> None:
+    node = whole.nodes[0]
+    checks = tuple(check.model_copy(update={"simulated": True}) for check in node.checks)
+    fleet = whole.model_copy(update={"nodes": (node.model_copy(update={"checks": checks, "simulated": True}),)})
+    captions = re.findall(r"<figcaption>.*?</figcaption>", page(fleet))
+    assert len(captions) == 4
+    assert all('<span class="badge simulated">simulated</span>' in caption for caption in captions)
+
+
 def test_what_failed_comes_first(whole: Fleet) -> None:
     for text in (parse(page(whole)).shown, markdown.render_certificates(view_fleet(whole))):
         places = [text.index(name) for name in ("rack1-n2", "lab-n3", "rack1-n1")]
@@ -193,7 +210,7 @@ def test_prometheus_has_verdicts_measures_and_what_is_expected(whole: Fleet) -> 
         'gpustrap_node_verified{node="rack2-n4"} 0',
         'gpustrap_node_verdict{node="lab-n3",level="burnin",simulated="true"} 1',
         'gpustrap_node_verify_timestamp_seconds{node="lab-n3"} 1796097600',
-        'gpustrap_check_verdict{node="rack1-n2",check="gpu-matmul"} 2',
+        'gpustrap_check_verdict{node="rack1-n2",check="gpu-matmul",simulated="false"} 2',
         f'gpustrap_measure{{node="rack1-n2",check="gpu-matmul",measure="matmul-bf16",{gpu},unit="TFLOPS"}} 640',
         f'gpustrap_measure_ratio{{node="rack1-n2",check="gpu-matmul",measure="matmul-bf16",{gpu}}} 0.8767',
     ):

@@ -35,10 +35,12 @@ class Bars:
     """Measures of one name, on one scale.
 
     Attributes:
+        simulated: They rest on a stand-in of the lab.
         expected: What is expected of all of them, and by what source; empty where that differs, or is not known.
     """
 
     title: str
+    simulated: bool
     expected: str
     bars: tuple[Bar, ...]
 
@@ -53,9 +55,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Measures of one unit from each (rows) to each (columns)."""
+    """Measures of one unit from each (rows) to each (columns); ``simulated``: by a stand-in of the lab."""
 
     title: str
+    simulated: bool
     heads: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
@@ -68,19 +71,22 @@ def bars(checks: Iterable[Check], label: Label) -> tuple[Bars, ...]:
         label: How a subject is called.
     """
     groups: dict[tuple[str, str, str], list[Measure]] = {}
+    simulated: dict[str, bool] = {}
     for check in checks:
+        simulated[check.id] = check.simulated
         for measure in check.measures:
             if not measure.peer:
                 groups.setdefault((check.id, measure.name, measure.unit), []).append(measure)
-    return tuple(_bars(name, found, label) for (_, name, _), found in groups.items())
+    return tuple(_bars(name, found, label, simulated=simulated[of]) for (of, name, _), found in groups.items())
 
 
-def _bars(name: str, found: list[Measure], label: Label) -> Bars:
+def _bars(name: str, found: list[Measure], label: Label, *, simulated: bool) -> Bars:
     most = max(max(abs(m.value), m.expected or 0) for m in found) or 1
     expected = {_expected(m) for m in found}
     common = expected.pop() if len(expected) == 1 else ""
     return Bars(
         title(name),
+        simulated,
         common,
         tuple(
             Bar(
@@ -116,14 +122,14 @@ def matrices(checks: Iterable[Check], label: Label) -> tuple[Matrix, ...]:
         label: How a subject is called.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], Measure]] = {}
-    titles: dict[str, str] = {}
+    by_id: dict[str, Check] = {}
     for check in checks:
-        titles[check.id] = check.title
+        by_id[check.id] = check
         for measure in check.measures:
             if measure.peer:
                 pairs = groups.setdefault((check.id, measure.unit), {})
                 pairs[measure.subject, measure.peer] = _worse(pairs.get((measure.subject, measure.peer)), measure)
-    return tuple(_matrix(f"{titles[name]}, {unit}", pairs, label) for (name, unit), pairs in groups.items())
+    return tuple(_matrix(by_id[of], unit, pairs, label) for (of, unit), pairs in groups.items())
 
 
 def _worse(one: Measure | None, other: Measure) -> Measure:
@@ -132,13 +138,13 @@ def _worse(one: Measure | None, other: Measure) -> Measure:
     return min(both, key=lambda m: (WORST_FIRST.index(m.verdict), m.value))
 
 
-def _matrix(heading: str, pairs: dict[tuple[str, str], Measure], label: Label) -> Matrix:
+def _matrix(check: Check, unit: str, pairs: dict[tuple[str, str], Measure], label: Label) -> Matrix:
     ends = list(dict.fromkeys([*(a for a, _ in pairs), *(b for _, b in pairs)]))
     rows = []
     for start in ends:
         found = [pairs.get((start, end)) for end in ends]
         rows.append((label(start), tuple(Cell(f"{m.value:.3g}", m.verdict) if m else Cell() for m in found)))
-    return Matrix(heading, tuple(label(end) for end in ends), tuple(rows))
+    return Matrix(f"{check.title}, {unit}", check.simulated, tuple(label(end) for end in ends), tuple(rows))
 
 
 def title(name: str) -> str:

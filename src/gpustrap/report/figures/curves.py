@@ -43,10 +43,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Series of one name over one another."""
+    """Series of one name over one another; ``simulated``: by a stand-in of the lab."""
 
     title: str
     unit: str
+    simulated: bool
     curves: tuple[Curve, ...]
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
@@ -65,14 +66,18 @@ def charts(checks: Iterable[Check], label: Label) -> tuple[Chart, ...]:
         label: How a subject is called.
     """
     groups: dict[tuple[str, str, str], list[Series]] = {}
+    simulated: dict[str, bool] = {}
     for check in checks:
+        simulated[check.id] = check.simulated
         for series in check.series:
             if series.points:
                 groups.setdefault((check.id, series.name, series.unit), []).append(series)
-    return tuple(_chart(name, unit, found, label) for (_, name, unit), found in groups.items())
+    return tuple(
+        _chart(name, unit, found, label, simulated=simulated[of]) for (of, name, unit), found in groups.items()
+    )
 
 
-def _chart(name: str, unit: str, found: Sequence[Series], label: Label) -> Chart:
+def _chart(name: str, unit: str, found: Sequence[Series], label: Label, *, simulated: bool) -> Chart:
     times = [t for one in found for t, _ in one.points]
     values = [v for one in found for _, v in one.points]
     start, end = min(times), max(times)
@@ -89,6 +94,7 @@ def _chart(name: str, unit: str, found: Sequence[Series], label: Label) -> Chart
     return Chart(
         title(name),
         unit,
+        simulated,
         tuple(
             Curve(
                 label(one.subject),
