@@ -162,3 +162,30 @@ def checks(verdict: str) -> NodeChecks:
 )
 def test_exit_code(results: list[Any], code: ExitCode) -> None:
     assert verify.exit_code({str(n): r for n, r in enumerate(results)}) is code
+
+
+def test_a_gpu_is_held_against_its_equals_in_other_nodes(world: SimpleNamespace) -> None:
+    def measured(value: float) -> dict[str, Any]:
+        found = answered()
+        measure = {"name": "cublas-fp16", "subject": "GPU-1", "kind": "A100", "value": value, "unit": "TFLOPS"}
+        found["data"]["checks"][0]["data"] = {"measures": [measure]}
+        gpu = {"address": "0000:81:00.0", "vendor": "10de", "device": "20b0", "pci_class": "0302", "uuid": "GPU-1"}
+        machine = {"os": {"id": "debian", "architecture": "x86_64"}, "kernel": {"running": "6"}, "pci": [gpu]}
+        found["data"]["facts"] = machine
+        return found
+
+    world.answers = {"n1": measured(100), "n2": measured(100), "n3": measured(80)}
+    nodes = [node(name) for name in ("n1", "n2", "n3")]
+    found = verify.verify(world.site, nodes, secrets=Secrets(), facts=True, run_id="r1")
+    assert [found[name].checks.verdict.value for name in ("n1", "n2", "n3")] == ["pass", "pass", "fail"]
+    (slow,) = [check for check in found["n3"].checks.checks if check.measures]
+    assert slow.reason == "GPU 0000:81:00.0: cublas-fp16 is 80 TFLOPS, 20 % behind the middle of the fleet (100)"
+    assert [(request["args"]["facts"], request["args"]["run_id"]) for _, request in world.asked] == [(True, "r1")] * 3
+
+
+@pytest.mark.parametrize("facts", [None, "x", {"os": 1}, {"pci": []}])
+def test_facts_that_cannot_be_read_cost_no_check(world: SimpleNamespace, facts: Any) -> None:
+    world.answers = {"n1": {"ok": True, "data": {**answered()["data"], "facts": facts}}}
+    found = verify.verify(world.site, [node("n1")], secrets=Secrets(), facts=True)
+    assert found["n1"].facts is None
+    assert found["n1"].checks.verdict is Verdict.PASS

@@ -149,7 +149,8 @@ def verify(
     for node in planned:
         results[node.name] = _result(verification.scope(node.name), answers[node.name], logins.get(node.name))
     verified = {name: one for name, one in results.items() if isinstance(one, Verified)}
-    compared = fleet.compare({name: one.checks for name, one in verified.items()})
+    places = {name: {g.uuid: g.address for g in one.facts.gpus} for name, one in verified.items() if one.facts}
+    compared = fleet.compare({name: one.checks for name, one in verified.items()}, places)
     results |= {name: replace(one, checks=compared[name]) for name, one in verified.items()}
     for node in planned:
         progress(_last_step(node.name, results[node.name]))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 
 from gpustrap.model.check import WORST_FIRST, Check, Measure, NodeChecks, Verdict
 
@@ -29,17 +30,21 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Equals:
-    """What equal GPUs have: the best in each node, and the middle over the nodes."""
+    """What equal GPUs have: the best in each node, and the middle over the nodes; and by UUID where GPUs are."""
 
     best: Mapping[tuple[str, Key], float]
     middle: Mapping[Key, float]
+    addresses: Mapping[str, Mapping[str, str]]
 
 
-def compare(nodes: Mapping[str, NodeChecks]) -> dict[str, NodeChecks]:
+def compare(
+    nodes: Mapping[str, NodeChecks], addresses: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> dict[str, NodeChecks]:
     """The same checks, worse where a measure is behind its equals; nothing is ever better than before.
 
     Args:
         nodes: By name.
+        addresses: By node, the PCI addresses of GPUs by their UUIDs, where they are known: people look for those.
     """
     values: dict[Key, dict[str, list[float]]] = {}
     for name, node in nodes.items():
@@ -49,6 +54,7 @@ def compare(nodes: Mapping[str, NodeChecks]) -> dict[str, NodeChecks]:
     equals = _Equals(
         {(name, key): _best(key, found) for key, of in values.items() for name, found in of.items()},
         {key: median(v for found in of.values() for v in found) for key, of in values.items() if len(of) > 1},
+        addresses,
     )
     return {name: _node(name, node, equals) for name, node in nodes.items()}
 
@@ -105,7 +111,8 @@ def _judge(name: str, check: Check, measure: Measure, equals: _Equals) -> tuple[
     if share >= warn:
         return Verdict.PASS, ""
     number = f"{measure.name} is {measure.value:.4g} {measure.unit}"
-    behind = f"{measure.subject}: {number}, {100 * (1 - share):.0f} % behind"
+    address = equals.addresses.get(name, {}).get(measure.subject)
+    behind = f"{f'GPU {address}' if address else measure.subject}: {number}, {100 * (1 - share):.0f} % behind"
     return (Verdict.FAIL if share < fail else Verdict.WARN), f"{behind} {what} ({reference:.4g})"
 
 

@@ -104,6 +104,12 @@ def test_it_says_who_is_behind_what_and_what_to_do() -> None:
     assert check.remedy.endswith("then gpustrap verify n1")
 
 
+def test_a_gpu_is_told_by_where_it_is_if_that_is_known() -> None:
+    nodes, place = {"n1": node("n1", 100, 80)}, {"GPU-1": "0000:81:00.0"}
+    for addresses, called in (({"n1": place}, "GPU 0000:81:00.0"), ({"n2": place}, "GPU-1")):
+        assert compare(nodes, addresses)["n1"].checks[0].reason.startswith(f"{called}: ")
+
+
 def test_many_that_are_behind_are_not_all_told_in_one_sentence() -> None:
     (check,) = fleet(node("n1", 100, *[80] * 15))["n1"].checks
     assert check.reason.endswith("; and 11 more")
