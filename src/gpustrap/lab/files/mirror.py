@@ -28,7 +28,8 @@ class Handler(SimpleHTTPRequestHandler):
     def send_head(self) -> BinaryIO | None:
         """What a request is answered with."""
         parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part]
-        if any(part.startswith(".") for part in parts):
+        # apt asks for ./PACKAGE in a repository without suites; the base class never leaves the directory.
+        if any(part.startswith(".") and part not in {".", ".."} for part in parts):
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         if parts and (Path(self.directory) / parts[0] / ".gone").exists():
