@@ -23,8 +23,8 @@ def data(of: Certificate | Fleet) -> dict[str, Any]:
 
 
 def text(of: Certificate | Fleet) -> str:
-    """The file."""
-    return json.dumps(data(of), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    """The file. ASCII, so that nothing a node says moves the cursor of a terminal that shows it."""
+    return json.dumps(data(of), indent=2, sort_keys=True) + "\n"
 
 
 def schema() -> str:

@@ -242,6 +242,13 @@ def test_json_is_what_was_found(whole: Fleet) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda t: ascii(t)[:30])
+def test_nothing_a_node_says_moves_the_cursor_of_who_shows_a_file(text: str, hostile: Callable[[str], Fleet]) -> None:
+    fleet = hostile(text)
+    for found in (certificate_json.text(fleet), junit.render(fleet), prometheus.render(fleet)):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", found)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda t: ascii(t)[:30])
 def test_nothing_a_node_says_moves_the_cursor(text: str) -> None:
     change = Change(node="n1", what="check", subject=text, before=text, after=text, worse=True)
     console = Console(file=io.StringIO(), width=200, color_system=None, highlight=False)
