@@ -232,6 +232,12 @@ def at(address, offset):
     return c_ulonglong(address.value + offset)
 def event():
     return new(c_void_p, "cuEventCreate", 0)
+def peak():
+    # Most memory ever used, in KiB. getrusage would also count what the parent had before this program was started.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+
+
 def timed(work):
     first, last = event(), event()
     call("cuEventRecord", first, None)
