@@ -19,6 +19,7 @@ OLD, NEW = "580.178.04", "595.71.05"
 OPEN, PROPRIETARY = "NVIDIA UNIX Open Kernel Module for x86_64", "NVIDIA UNIX x86_64 Kernel Module"
 ONLY_THE_DRIVER = {
     "gpustrap_conda": False,
+    "gpustrap_environments": [],
     "gpustrap_docker": False,
     "gpustrap_cuda_version": "none",
     "gpustrap_reboot_minutes": 10,

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 OLD, NEW = "580.178.04", "595.71.05"
 ONLY_THE_DRIVER = {
     "gpustrap_conda": False,
+    "gpustrap_environments": [],
     "gpustrap_docker": False,
     "gpustrap_cuda_version": "none",
     "gpustrap_reboot_minutes": 10,

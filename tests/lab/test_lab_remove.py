@@ -13,7 +13,12 @@ from gpustrap.lab.manager import Lab, NodeSpec
 
 pytestmark = pytest.mark.slow
 LIMIT = 3000  # seconds for an apply; a small machine with other work takes long
-WISHES: dict[str, Any] = {"gpustrap_conda": False, "gpustrap_docker": False, "gpustrap_cuda_version": "none"}
+WISHES: dict[str, Any] = {
+    "gpustrap_conda": False,
+    "gpustrap_docker": False,
+    "gpustrap_cuda_version": "none",
+    "gpustrap_environments": [],
+}
 PACKAGES = "dpkg-query -W -f '${db:Status-Status} ${Package}\\n' | sed -n 's/^installed //p'"
 OURS = "find /etc /usr/local /var/lib/gpustrap -name '*gpustrap*' -o -name 'gpu-power-limits' -o -name initramfs.json"
 INITRAMFS = "lsinitramfs /boot/initrd.img-$(uname -r) 2>/dev/null || cat /boot/initrd.img-$(uname -r)"

@@ -20,7 +20,12 @@ from gpustrap.lab.manager import Lab, LabNode, NodeSpec
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIMIT = 3000  # seconds for an apply; a small machine with other work takes long
-WISHES: dict[str, Any] = {"gpustrap_conda": False, "gpustrap_docker": False, "gpustrap_cuda_version": "none"}
+WISHES: dict[str, Any] = {
+    "gpustrap_conda": False,
+    "gpustrap_docker": False,
+    "gpustrap_cuda_version": "none",
+    "gpustrap_environments": [],
+}
 INSTALL = """
 set -e
 export DEBIAN_FRONTEND=noninteractive
