@@ -256,3 +256,11 @@ def test_a_yanked_version_is_warned_of(world, monkeypatch):
     monkeypatch.setattr(world, "compile", lambda *_: Compiled("numpy==2\n", ("numpy==2 is yanked",)))
     [finding] = [f for f in world.plan().plans["n1"].findings if f.code == "environment-yanked"]
     assert finding.evidence == "numpy==2 is yanked"
+
+
+def test_two_frameworks_by_way_of_a_dependency(world, monkeypatch):
+    world.requests = {"n1": {"environments": [{"name": "j", "framework": "jax", "extras": ["torchvision"]}]}}
+    monkeypatch.setattr(world, "compile", lambda *_: Compiled("jax==0.12\ntorch==2.15\ntorchvision==0.29\n"))
+    [problem] = world.plan().problems
+    assert problem.code == "frameworks-in-one-environment"
+    assert "torch 2.15" in problem.evidence

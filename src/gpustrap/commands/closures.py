@@ -10,6 +10,7 @@ from typing import Any
 
 from gpustrap.catalog.schema import Catalog
 from gpustrap.environments.closure import DIRECTORY, Closure, ClosureError, Compiled
+from gpustrap.environments.frameworks import two_frameworks
 from gpustrap.environments.lock import ROLE, Compiler, closure_of
 from gpustrap.environments.text import difference
 from gpustrap.errors import GpustrapError, Problem
@@ -168,6 +169,9 @@ class Closures:
             if error.unreachable:
                 self._silent[closure.sources] = error
             return _by_hand(closure, error) if by_hand else error
+        two = two_frameworks(closure, compiled.body)
+        if two:
+            return two
         self.made[closure.file] = closure.header + compiled.body
         findings = (*_notes(closure, compiled), *((_changed(closure),) if by_hand else ()))
         return _Locked(closure.file, _digest(self.made[closure.file]), findings)

@@ -47,7 +47,7 @@ def _like(pattern: str, words: str) -> BeforeValidator:
 
 def _framework(value: object) -> object:
     """``torch`` names a framework, too."""
-    word = WORDS.get(value, value) if isinstance(value, str) else value
+    word = WORDS.get(value, value) if isinstance(value, str) else ""
     if word not in {*FRAMEWORKS, HOROVOD}:
         raise ValueError(f"must be {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]}")
     return word

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpustrap.environments.closure import Closure, ClosureError
+from gpustrap.environments.frameworks import two_frameworks
 from gpustrap.environments.lock import closure_of
 from gpustrap.environments.requirements import read_requirements, read_specs
 from gpustrap.environments.text import difference, packages, without_hash
@@ -120,3 +121,23 @@ def test_difference():
     assert difference(UV + "old==1\n", UV.replace("2.1", "2.2") + "new==3\n") == "numpy 2.1 -> 2.2, + new 3, - old 1"
     many = "".join(f"p{n}==1\n" for n in range(30))
     assert difference(UV, UV + many).endswith(", and 20 more")
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("jax", "jaxlib", "torch", "torchvision"), "PyTorch and JAX"),  # extras: [torchvision] brings it
+        (("torch", "tensorflow-cpu"), "PyTorch and TensorFlow"),
+        (("torch", "torchvision", "vllm"), ""),
+        (("jax", "jaxlib"), ""),
+        (("numpy",), ""),
+    ],
+)
+def test_two_frameworks_by_way_of_a_dependency(names, says):
+    found = two_frameworks(CLOSURE, "".join(f"{name}==1.0 \\\n    --hash=x\n" for name in sorted(names)))
+    if not says:
+        assert found is None
+        return
+    assert found
+    assert found.code == "frameworks-in-one-environment"
+    assert set(says.split(" and ")) <= set(found.message.split())
