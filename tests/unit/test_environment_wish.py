@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -13,10 +14,8 @@ from gpustrap.model.environment import EnvironmentWish
 @pytest.mark.parametrize("field", sorted(EnvironmentWish.model_fields))
 @pytest.mark.parametrize("value", [["pytorch", "jax"], {"a": 1}, [[]], 3.10, None, True])
 def test_values_of_any_kind_get_words(field: str, value: Any) -> None:
-    try:
+    with contextlib.suppress(ValidationError):
         EnvironmentWish.model_validate({"name": "x", "framework": "jax", field: value})
-    except ValidationError as error:
-        assert error.errors()
 
 
 def test_two_frameworks_as_a_list() -> None:
