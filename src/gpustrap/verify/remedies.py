@@ -25,6 +25,8 @@ TEXTS: dict[Remedy, str] = {
     Remedy.OWN_LIBRARIES: "take LD_LIBRARY_PATH, PYTHONPATH and the like out of the files named; then "
     "gpustrap verify {node}",
     Remedy.KERNEL_LOG: "on the node: journalctl -k -b | grep -i xid; a GPU that fails belongs out of the node",
+    Remedy.BAD_GPU: "switch the node off and on, then gpustrap verify {node}; if the same GPU fails again, try another "
+    "slot, riser and power cable, then replace the card",
     Remedy.UVM: "on the node: modprobe nvidia-uvm; if that does not help: gpustrap apply --reboot {node}",
     Remedy.GPU_USERS: "on the node: nvidia-smi; and again when those programs are done: gpustrap verify {node}",
     Remedy.MIG: "on the node: nvidia-smi mig -lgip, then make instances; or nvidia-smi -mig 0",

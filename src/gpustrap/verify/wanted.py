@@ -19,7 +19,7 @@ SIZE, SIMULATED_SIZE = 1024, 32  # rows and columns of matrices; stand-ins of fr
 GPU_SIZE, GPU_SIMULATED_SIZE = 1024, 128  # the same of our own kernels, a multiple of 64
 CUBLAS_SIZE = 8192  # large enough for its full speed
 COPY, SIMULATED_COPY = 256 << 20, 1 << 20  # bytes
-GPU_LIMIT = 180  # seconds for one check on all GPUs at once; one that is not done by then hangs
+GPU_LIMIT, QUICK_GPU_LIMIT = 180, 90  # seconds for one check on all GPUs at once; one that is not done by then hangs
 LOGIN_SECONDS = 60  # connecting and becoming root, at most; a clock that is ahead is known no better than this
 
 # What the lock's choices call that of a role, where it is not the role's name; an environment's is its check's id.
@@ -116,7 +116,7 @@ def _gpus(lock: NodeLock) -> Variables:
 
 def _matmul(lock: NodeLock) -> Variables:
     size = GPU_SIMULATED_SIZE if lock.simulated else GPU_SIZE
-    return {**_gpus(lock), "size": size, "seeds": [1], "seconds": 1}
+    return {**_gpus(lock), "limit": QUICK_GPU_LIMIT, "size": size, "seeds": [1], "seconds": 1}
 
 
 def _cublas(lock: NodeLock) -> Variables:

@@ -103,7 +103,7 @@ def test_a_wrong_bit_of_the_first_product_is_told_with_its_place(check, bit) -> 
     (error,) = next(iter(found["data"]["gpus"].values()))["outcomes"][0]["errors"]
     assert (error["iteration"], error["row"], error["column"]) == (0, 5, 77)
     assert int(error["xor"], 16) == 1 << bit == int(error["got"], 16) ^ int(error["want"], 16)
-    assert found["remedy"] == "kernel-log"
+    assert found["remedy"] == "bad-gpu"
     assert f"product 0, row 5, column 77: {error['got']} for {error['want']}, bits {error['xor']}" in found["evidence"]
 
 
@@ -226,7 +226,8 @@ def test_gpus_are_those_that_the_driver_has_not_those_that_cuda_can_start(check,
     sysfs.write(tmp_path, there)
     found = check(there, "matmul", {**MATMUL, "seeds": [1]}, tmp_path)
     assert list(found["data"]["gpus"]) == [gpu.uuid for gpu in there.gpus]
-    assert found["reason"].startswith(f"GPU {there.gpus[2].address}: ")
+    assert found["reason"] == f"GPU {there.gpus[2].address} fails: CUDA starts on the others and not on it"
+    assert found["remedy"] == "bad-gpu"
     assert found["verdict"] == "fail"
 
 

@@ -11,6 +11,8 @@ from .remedies import Remedy
 
 LOADED = re.compile(r"^NVRM version: .*?\s(\d{3}\.\d+(?:\.\d+)?)\s", re.MULTILINE)
 MODULE = re.compile(r"^nvidia(-[a-z0-9-]+)?\.ko(\.(gz|xz|zst))?$")
+# https://docs.nvidia.com/deploy/xid-errors/: 79, a GPU that has fallen off the bus.
+LOST = re.compile(r"GPU is lost|fallen off the bus", re.IGNORECASE)
 TOLD = re.compile(r"nvidia|NVRM|PKCS#7|unsigned module", re.IGNORECASE)
 REJECTED = re.compile(r"PKCS#7 signature not signed with a trusted key|unsigned module is rejected|Key was rejected")
 
@@ -30,6 +32,8 @@ def driver(node: Node, args: dict[str, Any]) -> Finding:
     if args["version"] and version != args["version"]:
         reason = f"driver {version} is loaded, and {args['version']} is locked"
         return failed(reason, asked.words, Remedy.REBOOT)
+    if not asked.ok and LOST.search(asked.words):
+        return failed(f"driver {version} is loaded, and has lost a GPU", asked.words, Remedy.BAD_GPU)
     if not asked.ok:
         return failed(f"driver {version} is loaded, and nvidia-smi cannot use it", asked.words, Remedy.APPLY)
     return passed(version=version, gpus=len(asked.out.split()))

@@ -123,17 +123,18 @@ def _each(node: Node, args: Mapping[str, Any], job: Callable[..., Any], meaning:
         return gpus
     answers = _ask(node, {uuid: partial(job, args) for uuid in gpus}, args["limit"], user)
     troubles, measures, told = [], [], []
+    others_work = any(not answer.problem for answer in answers.values())
     for uuid, called in gpus.items():
         data = answers[uuid].data
         if answers[uuid].problem:
-            troubles.append(_trouble(called, answers[uuid]))
+            troubles.append(_trouble(called, answers[uuid], others_work=others_work))
             continue
         gpu = judge.gpu(uuid, data["device"], data["cuda"])
         judged = meaning(gpu, data)
         measures += judged.measures
         told.append((gpu, data))
         if judged.reason:
-            troubles.append(failed(f"{gpu.called} {judged.reason}", judged.evidence, Remedy.KERNEL_LOG))
+            troubles.append(failed(f"{gpu.called} {judged.reason}", judged.evidence, Remedy.BAD_GPU))
     unlike = judge.differing(told)
     if unlike and not troubles:
         troubles.append(failed(unlike, "", Remedy.KERNEL_LOG))
@@ -182,12 +183,14 @@ def _gpus(node: Node, user: User | None, args: Mapping[str, Any]) -> dict[str, s
     return listed or failed("CUDA lists no GPU", "", Remedy.DEVICE_FILES)
 
 
-def _trouble(called: str, answer: Answer) -> Finding:
+def _trouble(called: str, answer: Answer, *, others_work: bool = False) -> Finding:
     """A GPU, or CUDA itself, that gave no answer."""
     words = "\n".join(filter(None, [answer.problem, f"while: {answer.last}" if answer.last else ""]))
     if answer.hung:
         kernel = ", and its process cannot be killed" if answer.stuck else ""
         return failed(f"{called} hangs: {answer.problem}{kernel}", words, Remedy.KERNEL_LOG)
+    if others_work and answer.last == jobs.STARTS:  # so it is neither the driver nor its device files
+        return failed(f"{called} fails: CUDA starts on the others and not on it", words, Remedy.BAD_GPU)
     symptom = symptoms.diagnose("", answer.problem, "")
     cause = symptoms.cause(symptom, answer.problem) if symptom else answer.problem.splitlines()[0]
     return failed(f"{called}: {cause}", words, symptom.remedy if symptom else Remedy.KERNEL_LOG)

@@ -16,6 +16,7 @@ from gpustrap_node.main import tidy
 from . import conda, docker, environment, gpu, gpu_compute, host
 from .node import Finding, Node, failed
 
+BUSY = "another verification runs on this node, or one that was cut off has not ended yet: wait, at most %.0f minutes"
 CHECKS: dict[str, Callable[[Node, dict[str, Any]], Finding]] = {
     "sudo-works": host.root,
     "systemd-healthy": host.systemd,
@@ -50,7 +51,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     args = request["args"]
     held = hold()
     if held is None:
-        return {"ok": False, "error": {"code": "busy", "message": "another verification runs on this node"}}
+        return {"ok": False, "error": {"code": "busy", "message": BUSY % (args["seconds"] / 60)}}
     with held:
         deadline = time.monotonic() + args["seconds"]
         root = str(request.get("root", "/"))

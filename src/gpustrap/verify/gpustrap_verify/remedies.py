@@ -25,6 +25,7 @@ class Remedy(Enum):
     FABRIC = "fabric"
     OWN_LIBRARIES = "own-libraries"
     KERNEL_LOG = "kernel-log"
+    BAD_GPU = "bad-gpu"
     UVM = "uvm"
     GPU_USERS = "gpu-users"
     MIG = "mig"

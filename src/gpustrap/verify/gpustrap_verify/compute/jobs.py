@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from .workers import Step
 
+STARTS = "CUDA starts"  # the first step of each
+
 
 def listing(step: Step) -> dict[str, Any]:
     """The devices that there are, and the driver's CUDA version."""
-    step("CUDA starts")
+    step(STARTS)
     cuda = Cuda()
     return {"cuda": cuda.version, "devices": [asdict(device) for device in cuda.devices()]}
 
@@ -41,7 +43,7 @@ def _with_one(
     work: Callable[[Context, Kernels, Mapping[str, Any], Step], dict[str, Any]], args: Mapping[str, Any], step: Step
 ) -> dict[str, Any]:
     """Work on the one device that this process sees."""
-    step("CUDA starts")
+    step(STARTS)
     cuda = Cuda()
     devices = cuda.devices()
     if not devices:
@@ -93,7 +95,7 @@ bandwidth = partial(_with_one, _bandwidth)
 
 def peers(args: Mapping[str, Any], step: Step) -> dict[str, Any]:
     """Copies between all devices that this process sees, each way."""
-    step("CUDA starts")
+    step(STARTS)
     cuda = Cuda()
     devices = cuda.devices()
     pairs = []
