@@ -131,6 +131,7 @@ def test_the_checks_of_one_run_share_its_id_and_have_time_to_end(world: SimpleNa
     assert len({r["run_id"] for r in requests}) == 1
     assert [name for name, _ in world.asked] == ["n1", "n2"]
     assert world.rest["timeout"] > wanted.SECONDS
+    assert world.rest["asking"] == f"checking, {wanted.SECONDS // 60} minutes at most"
     assert world.rest["packages"] == (protocol.NODE_PACKAGE, verify.NODE_PACKAGE)
 
 

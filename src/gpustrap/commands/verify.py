@@ -133,6 +133,7 @@ def verify(
     results: dict[str, Verified | GpustrapError] = {
         n.name: GpustrapError(_not_planned(n.name)) for n in nodes if n not in planned
     }
+    longest = max((verification.scope(n.name).seconds for n in planned), default=0)
     answers = ask_nodes(
         site,
         planned,
@@ -141,7 +142,8 @@ def verify(
         entry=protocol.ENTRY,
         packages=(protocol.NODE_PACKAGE, NODE_PACKAGE),
         forks=forks,
-        timeout=max((verification.scope(n.name).seconds for n in planned), default=0) + LOGIN_SECONDS,
+        timeout=longest + LOGIN_SECONDS,
+        asking=f"checking, {longest // 60} minutes at most",
         progress=lambda step: progress(Step(step.node, step.text)) if not step.done else None,
     )
     answered = [n for n in planned if not isinstance(answers[n.name], GpustrapError)]
