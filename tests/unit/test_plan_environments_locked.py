@@ -264,3 +264,23 @@ def test_two_frameworks_by_way_of_a_dependency(world, monkeypatch):
     [problem] = world.plan().problems
     assert problem.code == "frameworks-in-one-environment"
     assert "torch 2.15" in problem.evidence
+
+
+def test_the_lock_names_the_index_that_uv_took_by_itself(world, monkeypatch):
+    body = "torch==2.0\n    # from https://torch.example/whl/cu130\nnumpy==2\n    # from https://index.example/simple\n"
+    monkeypatch.setattr(world, "compile", lambda *_: Compiled(body))
+    world.requests = {"n1": {"environments": [{"name": "own", "framework": "python", "extras": ["numpy"]}]}}
+    world.plan()
+    role = read_lock(world.site).nodes["n1"].roles["ml_environments"]
+    assert role["ml_environments_index"] == "https://torch.example/whl/cu130"  # none of it is a framework's here
+    again = world.plan()
+    assert again.changes == ()
+
+
+def test_an_index_that_is_asked_for_stays(world, monkeypatch):
+    monkeypatch.setattr(world, "compile", lambda *_: Compiled("numpy==2\n    # from https://other.example/simple\n"))
+    wish = {"name": "own", "framework": "python", "extras": ["numpy"]}
+    world.requests = {"n1": {"environments": [wish], "python_index": "https://mirror.example/simple"}}
+    world.plan()
+    role = read_lock(world.site).nodes["n1"].roles["ml_environments"]
+    assert role["ml_environments_index"] == "https://mirror.example/simple"

@@ -12,7 +12,7 @@ from gpustrap.catalog.schema import Catalog
 from gpustrap.environments.closure import DIRECTORY, Closure, ClosureError, Compiled
 from gpustrap.environments.frameworks import two_frameworks
 from gpustrap.environments.lock import ROLE, Compiler, closure_of
-from gpustrap.environments.text import difference
+from gpustrap.environments.text import difference, indexes
 from gpustrap.errors import GpustrapError, Problem
 from gpustrap.exitcodes import ExitCode
 from gpustrap.model.environment import Environment
@@ -27,6 +27,7 @@ from gpustrap.resolve.environments.left_out import ITEMS, items, leave_out
 from gpustrap.site.files import write_atomically
 
 NAMES = 4
+INDEX = f"{ROLE}_index"
 
 
 @dataclass
@@ -84,8 +85,17 @@ class Closures:
                 continue
             made[-1] = {**item, "lock": locked.file, "digest": locked.digest}
             findings += locked.findings
-        changed = replace(plan, lock=_with(plan.lock, made), findings=(*plan.findings, *findings))
+        changed = replace(plan, lock=self._with_index(_with(plan.lock, made)), findings=(*plan.findings, *findings))
         return replace(changed, lock=None, problems=tuple(problems)) if problems else leave_out(changed, without)
+
+    def _with_index(self, entry: NodeLock) -> NodeLock:
+        """The entry with the address of the package index, which nodes need: where none is asked for, uv's own."""
+        role = entry.roles[ROLE]
+        of_frameworks = {item["index"] for item in items(entry)}
+        files = [item["lock"] for item in items(entry) if item["lock"]]
+        found = (url for file in files for url in indexes(self.made.get(file) or self._read(file)))
+        index = role[INDEX] or next((url for url in found if url not in of_frameworks), "")
+        return entry.model_copy(update={"roles": {**entry.roles, ROLE: {**role, INDEX: index}}})
 
     def shared(self, entries: Mapping[str, NodeLock]) -> dict[str, NodeLock]:
         """Other nodes of the lock, whose files were made anew: all nodes of a kind have the same packages."""

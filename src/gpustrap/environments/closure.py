@@ -35,7 +35,7 @@ class Closure:
         glibc: What the distribution has at least; wheels for a later one are not taken.
         requirements: What is asked for, with the lines of the user's own file.
         constraints: What whatever comes besides must keep to.
-        index: The package index; empty with engine conda.
+        index: The package index; empty for uv's own, and with engine conda.
         framework_index: PyTorch's own index, for its own packages and no other; empty where there is none.
         channels: Of conda, for all packages or for the Python alone; empty where neither is conda's.
         cuda: What the driver knows, for conda's virtual package; empty with engine uv, where a requirement says it.

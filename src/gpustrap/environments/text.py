@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTILINE)
 LINKED = re.compile(r"^(?:https?|file)://\S*/([^/\s]+)-([^/-]+)-([^/-]+)\.(?:conda|tar\.bz2)#", re.MULTILINE)
+FROM = re.compile(r"^ +# from (https?://\S+)$", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 SHOWN = 10
 
@@ -15,6 +16,11 @@ def packages(text: str) -> dict[str, str]:
     """Versions by name; a package of conda has its build in its version."""
     of_uv = dict(PINNED.findall(text))
     return of_uv | {name: f"{version} {build}" for name, version, build in LINKED.findall(text)}
+
+
+def indexes(text: str) -> list[str]:
+    """The indexes that packages of uv come from, as uv wrote them down."""
+    return list(dict.fromkeys(FROM.findall(text)))
 
 
 def without_hash(body: str) -> list[str]:

@@ -107,7 +107,7 @@ def _words(closure: Closure) -> list[str]:
     words = ["pip", "compile", "pyproject.toml", "requirements.in", "--constraints", "constraints.txt"]
     words += ["--output-file", "locked.txt", "--generate-hashes", "--no-header", "--no-annotate"]
     words += ["--emit-index-annotation", "--no-progress", "--no-config", "--color", "never"]
-    words += ["--default-index", closure.index, "--system-certs"]
+    words += ["--system-certs", *(["--default-index", closure.index] if closure.index else [])]
     words += ["--python", sys.executable, "--python-version", closure.python, "--python-platform", platform(closure)]
     return words
 

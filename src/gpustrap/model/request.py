@@ -191,7 +191,7 @@ class Request(Frozen):
         "/opt/gpustrap/envs", pattern=r"^/[^\s]+$", description="Where environments are built"
     )
     python_index: str | None = Field(
-        None, description="Package index of Python, e.g. a mirror; unset takes https://pypi.org/simple"
+        None, description="Package index of Python, e.g. a mirror; unset takes PyPI"
     )
     pytorch_index: str | None = Field(
         None,

@@ -13,7 +13,7 @@ from gpustrap.environments.requirements import read_requirements, read_specs
 from gpustrap.environments.text import difference, packages, without_hash
 from gpustrap.model.environment import Environment
 
-CLOSURE = Closure("torch", "uv", "3.12", "x86_64", "2.36", ("torch==2.9.1",), index="https://pypi.org/simple")
+CLOSURE = Closure("torch", "uv", "3.12", "x86_64", "2.36", ("torch==2.9.1",), index="https://index.example/simple")
 UV = "numpy==2.1 \\\n    --hash=sha256:" + "0" * 64 + "\n    # from http://index/simple\n"
 
 
@@ -76,7 +76,7 @@ def test_the_header_says_who_writes_it_and_from_what():
     header = CLOSURE.header
     assert "Written by `gpustrap plan`" in header
     assert "do not edit it" in header
-    assert "# requirement: torch==2.9.1\n# index: https://pypi.org/simple\n" in header
+    assert "# requirement: torch==2.9.1\n# index: https://index.example/simple\n" in header
     assert "imulated" not in header
     assert "# Simulated: " in replace(CLOSURE, simulated=True).header
 

@@ -112,7 +112,7 @@ def test_variables_of_the_role(node):
         "ml_environments_conda_prefix": "/opt/conda",
     }
     plain = plan(node().stack()).variables
-    assert plain["ml_environments_index"] == "https://pypi.org/simple"
+    assert plain["ml_environments_index"] == ""
     assert (plain["ml_environments_python_mirror"], plain["ml_environments_ca_bundle"]) == ("", "")
 
 

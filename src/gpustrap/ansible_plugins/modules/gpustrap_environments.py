@@ -56,7 +56,7 @@ options:
   index:
     description: The package index.
     type: str
-    default: https://pypi.org/simple
+    default: ""
   python_mirror:
     description: Mirror of python-build-standalone, for environments with a Python of uv's own.
     type: str
@@ -114,7 +114,7 @@ ARGUMENTS = {
     "environments": {"type": "list", "elements": "dict", "required": True},
     "prefix": {"type": "path", "default": PREFIX},
     "uv": {"type": "dict", "default": {}},
-    "index": {"type": "str", "default": "https://pypi.org/simple"},
+    "index": {"type": "str", "default": ""},
     "python_mirror": {"type": "str", "default": ""},
     "ca_bundle": {"type": "str", "default": ""},
     "conda": {"type": "path", "default": "/opt/conda"},

@@ -19,7 +19,7 @@ from gpustrap.resolve.gpu.boards import capability
 from gpustrap.resolve.gpu.stack import Stack
 from gpustrap.resolve.parts import Inputs, Part
 
-PYPI, PYTORCH = "https://pypi.org/simple", "https://download.pytorch.org/whl"
+PYTORCH = "https://download.pytorch.org/whl"
 MODULES = {"pytorch": "torch", "tensorflow": "tensorflow", "jax": "jax", "vllm": "vllm"}
 KERNEL = "ipykernel"  # what Jupyter needs of an environment
 OWN_SIZE = 2_000_000_000  # bytes for packages of somebody's own, of which nothing is known
@@ -165,7 +165,7 @@ def _variables(inputs: Inputs, uv: Uv, environments: list[dict[str, Any]]) -> di
     return {
         f"{ROLE}_prefix": request.environments_prefix,
         f"{ROLE}_uv": uv.model_dump(mode="json"),
-        f"{ROLE}_index": request.python_index or PYPI,
+        f"{ROLE}_index": request.python_index or "",  # uv knows its own; the closure writes down which
         f"{ROLE}_python_mirror": request.python_mirror or "",
         f"{ROLE}_ca_bundle": request.ca_bundle or "",
         f"{ROLE}_proxy": inputs.proxy,
