@@ -8,7 +8,9 @@ import json
 import tarfile
 
 import pytest
+from rattler import MatchSpec
 
+from gpustrap.catalog.loader import load_catalog
 from gpustrap.environments.closure import ClosureError
 from gpustrap.environments.lock import compile_closure
 from gpustrap.environments.text import packages
@@ -129,3 +131,10 @@ def test_words_that_are_no_package(conda):
 def test_offline(conda, monkeypatch):
     monkeypatch.setenv("UV_OFFLINE", "1")
     assert refused(conda("numpy")).remedy == "env -u UV_OFFLINE gpustrap plan"
+
+
+@pytest.mark.parametrize("row", load_catalog().conda_builds, ids=lambda row: row.requirement)
+def test_rattler_reads_what_the_catalog_asks_for(row):
+    """As its solver does, which is strict: a build behind = is none to it."""
+    spec = MatchSpec(row.requirement, strict=True)
+    assert (spec.name.normalized, row.version in str(spec.version)) == ("pytorch", True)
