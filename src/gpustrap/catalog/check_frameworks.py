@@ -21,7 +21,7 @@ def framework_faults(catalog: Catalog) -> Iterator[str]:
         package = PACKAGES.get(wheel.framework, wheel.framework)
         yield from _asks_for(wheel, f"{package}==", f"{package}[")
     for wheel in catalog.conda_builds:
-        yield from _asks_for(wheel, f"{wheel.framework}={wheel.version}=")
+        yield from _asks_for(wheel, f"{wheel.framework} =={wheel.version} ")
         if wheel.index or wheel.constraints:
             yield f"{wheel.row}: conda's builds have neither index nor constraints"
     yield from _uv(catalog)

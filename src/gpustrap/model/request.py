@@ -190,9 +190,7 @@ class Request(Frozen):
     environments_prefix: Annotated[str, Form("an absolute path without spaces", "/opt/gpustrap/envs")] = Field(
         "/opt/gpustrap/envs", pattern=r"^/[^\s]+$", description="Where environments are built"
     )
-    python_index: str | None = Field(
-        None, description="Package index of Python, e.g. a mirror; unset takes PyPI"
-    )
+    python_index: str | None = Field(None, description="Package index of Python, e.g. a mirror; unset takes PyPI")
     pytorch_index: str | None = Field(
         None,
         description="Base of PyTorch's own indexes, e.g. a mirror; unset takes https://download.pytorch.org/whl",
